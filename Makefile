@@ -57,5 +57,5 @@ peers: ## Fetch the stores to compare with into target/peers
 	@scripts/peers.sh
 
 # On a machine that does other work, believe ratios more than rates.
-bench: preflight peers ## Measure all stores side by side, and write docs/benchmarks/ with charts
+bench: preflight peers ## Measure every kind of work, each store: docs/matrix.md with its chart
 	CARGO=$(CARGO) JOBS=$(JOBS) scripts/bench.sh

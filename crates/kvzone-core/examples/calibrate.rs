@@ -47,11 +47,12 @@ fn measure(adapter: &dyn Adapter, workload: &str, operations: u64) -> (PhaseResu
     let fills = workload.starts_with("fill");
     let folder = tempfile::tempdir().unwrap();
     let job = Job {
+        steps: Vec::new(),
         store: adapter.name().to_string(),
         repeat: 0,
         folder: folder.path().to_path_buf(),
         durability: DurabilityName::Written,
-        cache_bytes: 64 << 20,
+        budget_bytes: 64 << 20,
         memory_limit_bytes: None,
         profile: Profile::Equal,
         overrides: BTreeMap::new(),

@@ -84,8 +84,8 @@ pub struct OpenRequest {
     pub folder: PathBuf,
     /// What every write of this run promises.
     pub durability: DurabilityName,
-    /// The store's own cache, in bytes.
-    pub cache_bytes: u64,
+    /// Memory of the store's own: write buffers, filters and cache together, in bytes.
+    pub budget_bytes: u64,
     /// How far settings go.
     pub profile: Profile,
     /// `--set store.option=value`, with the store's name taken off.
@@ -99,6 +99,47 @@ pub struct OpenRequest {
     pub expected_value_bytes: u64,
     /// How many sessions will be open at once.
     pub threads: u32,
+}
+
+/// Bits of a filter for each key, in every store that has filters.
+pub const FILTER_BITS: u32 = 10;
+
+/// A budget of memory, divided the same way for every store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Of each of two write buffers: one that fills while the other is written.
+    pub write_buffer_bytes: u64,
+    /// Of the cache, with what filters take taken off.
+    pub cache_bytes: u64,
+}
+
+impl OpenRequest {
+    /// Divides the budget: an eighth for each of two write buffers, [`FILTER_BITS`] for
+    /// each key up to half of it, and the cache has the rest. A store without write
+    /// buffers or filters has their share in its cache, [`OpenRequest::budget_bytes`].
+    ///
+    /// ```
+    /// # use kvzone_core::adapter::{DurabilityName, OpenRequest, Profile};
+    /// # let mut request = OpenRequest {
+    /// #     folder: "store".into(), durability: DurabilityName::Written,
+    /// #     budget_bytes: 0, profile: Profile::Equal, overrides: Default::default(),
+    /// #     expected_keys: 0, key_bytes: 16, expected_value_bytes: 100, threads: 1,
+    /// # };
+    /// request.budget_bytes = 64 << 20;
+    /// request.expected_keys = 4 << 20;
+    /// let shares = request.shares();
+    /// assert_eq!(shares.write_buffer_bytes, 8 << 20);
+    /// assert_eq!(shares.cache_bytes, (64 - 16 - 5) << 20);
+    /// ```
+    pub fn shares(&self) -> Shares {
+        let write_buffer_bytes = self.budget_bytes / 8;
+        let filters = self.expected_keys.saturating_mul(u64::from(FILTER_BITS)) / 8;
+        let filters = filters.min(self.budget_bytes / 2);
+        Shares {
+            write_buffer_bytes,
+            cache_bytes: self.budget_bytes - 2 * write_buffer_bytes - filters,
+        }
+    }
 }
 
 /// [`Durability`] with a text form, for jobs and reports.
@@ -253,6 +294,16 @@ pub trait Session: Send {
     /// Visits up to `limit` entries from `from` (inclusive) on, in key order;
     /// answers how many there were.
     fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64>;
+
+    /// Visits every entry in key order, or from the last to the first; answers how many
+    /// there were. An adapter without it answers that it is unsupported.
+    fn walk(&mut self, backwards: bool, visit: &mut Visit<'_>) -> Result<u64> {
+        let _ = (backwards, visit);
+        Err(Error::Unsupported {
+            store: "this adapter".to_string(),
+            what: "walks over the whole store".to_string(),
+        })
+    }
 }
 
 /// A store's own asynchronous interface, as one thread uses it. The requests for one key

@@ -27,8 +27,8 @@ pub struct Job {
     pub folder: PathBuf,
     /// What every write promises.
     pub durability: DurabilityName,
-    /// The store's own cache, in bytes.
-    pub cache_bytes: u64,
+    /// Memory of the store's own: write buffers, filters and cache together, in bytes.
+    pub budget_bytes: u64,
     /// The limit set on the worker by its parent, for the report.
     pub memory_limit_bytes: Option<u64>,
     /// How far settings go.
@@ -60,6 +60,9 @@ pub struct Job {
     pub variant: Option<String>,
     /// What is issued.
     pub load: Load,
+    /// What follows the load, one after the other, in place of the load's own mix.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
 }
 
 /// After what a store is opened again.
@@ -119,9 +122,9 @@ pub struct Load {
     /// In place of a rate: the highest at which a latency is kept is looked for.
     #[serde(default)]
     pub latency_target: Option<LatencyTarget>,
-    /// Threads that write beside those that issue a mix of reads.
+    /// Threads that do one thing alone beside those that count.
     #[serde(default)]
-    pub writers: Option<Writers>,
+    pub beside: Option<Beside>,
     /// Operations of workload `mixed` with their weights, in place of its own.
     #[serde(default)]
     pub mix: Option<Vec<(OperationKind, u32)>>,
@@ -184,7 +187,7 @@ impl Default for Load {
             kind_threads: None,
             queue: None,
             latency_target: None,
-            writers: None,
+            beside: None,
             mix: None,
             lifetime: None,
             update_percent: None,
@@ -213,18 +216,45 @@ pub struct LatencyTarget {
     pub least_rate: f64,
 }
 
-/// Threads that update loaded keys, chosen uniformly, while others read. They
-/// end when the readers do, and are no part of the phase's operations: what
-/// they did stands in `extra`, beginning with `writers_`. Each call is a batch
-/// as the load says.
+/// Threads that update or read loaded keys, chosen uniformly, while those that
+/// count read or write. They end when these do, and are no part of the phase's
+/// operations: what they did stands in `extra`, beginning with `writers_` or
+/// `readers_`. Each call of writers is a batch as the load says.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Writers {
+pub struct Beside {
+    /// Update, or read.
+    pub kind: OperationKind,
     /// How many.
     pub threads: u32,
-    /// Updates a second over all of them, in an open loop; None: as fast as it
+    /// Operations a second over all of them, in an open loop; None: as fast as it
     /// goes.
     pub rate: Option<f64>,
+}
+
+/// A part of a job that follows the load, on the same open store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Tells it from the others; `step` in the report's `extra`.
+    pub name: String,
+    /// What is done.
+    pub act: Act,
+}
+
+/// What a [`Step`] does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Act {
+    /// The workload's mix; keys, sizes and seed are those of the job's load. It
+    /// may not insert.
+    Work(Box<Load>),
+    /// Lets the store give space back.
+    Compact,
+    /// Asks nothing for so many seconds.
+    Idle(f64),
+    /// Closes the store and opens it again, which is timed.
+    Reopen,
 }
 
 /// How keys look. Their order of insertion is the workload's business.

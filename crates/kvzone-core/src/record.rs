@@ -59,7 +59,7 @@ pub struct Run {
     /// How far settings went.
     pub profile: Profile,
     /// The store's own cache.
-    pub cache_bytes: Option<u64>,
+    pub budget_bytes: Option<u64>,
     /// The limit of the worker, page cache included.
     pub memory_limit_bytes: Option<u64>,
     /// Operations a second asked for, in an open loop.
@@ -118,7 +118,7 @@ impl Run {
             user_bytes: 0,
             durability: job.durability,
             profile: job.profile,
-            cache_bytes: Some(job.cache_bytes),
+            budget_bytes: Some(job.budget_bytes),
             memory_limit_bytes: job.memory_limit_bytes,
             target_rate: job.load.rate,
             status: Status::Ok,
@@ -153,6 +153,8 @@ pub enum Phase {
     Reopen,
     /// Giving space back.
     Compact,
+    /// Nothing is asked.
+    Idle,
 }
 
 impl Phase {
@@ -163,6 +165,7 @@ impl Phase {
             Phase::Run => "run",
             Phase::Reopen => "reopen",
             Phase::Compact => "compact",
+            Phase::Idle => "idle",
         }
     }
 }

@@ -42,6 +42,10 @@ pub enum OperationKind {
     /// Reads all keys in key order, by scans where the store has them, else
     /// by gets.
     ReadInOrder,
+    /// Visits every entry of the store in key order, by one scan; each is an operation.
+    Walk,
+    /// The same from the last to the first.
+    WalkBackwards,
 }
 
 impl OperationKind {
@@ -56,6 +60,8 @@ impl OperationKind {
             OperationKind::Scan => "scan",
             OperationKind::ReadMissing => "read-missing",
             OperationKind::ReadInOrder => "read-in-order",
+            OperationKind::Walk => "walk",
+            OperationKind::WalkBackwards => "walk-backwards",
         }
     }
 
@@ -79,7 +85,17 @@ impl OperationKind {
                 | OperationKind::Scan
                 | OperationKind::ReadMissing
                 | OperationKind::ReadInOrder
-        )
+        ) || self.walks()
+    }
+
+    /// True if every entry is visited.
+    pub fn walks(self) -> bool {
+        matches!(self, OperationKind::Walk | OperationKind::WalkBackwards)
+    }
+
+    /// True if a store without key order cannot do it.
+    pub fn needs_order(self) -> bool {
+        self == OperationKind::Scan || self.walks()
     }
 }
 
@@ -172,12 +188,13 @@ impl Workload {
 
     /// True if a store without key order cannot run it.
     pub fn needs_order(&self) -> bool {
-        self.has(OperationKind::Scan)
+        self.mix.iter().any(|(kind, _)| kind.needs_order())
     }
 }
 
 use OperationKind::{
-    Delete, Insert, Read, ReadInOrder, ReadMissing, ReadModifyWrite, Scan, Update,
+    Delete, Insert, Read, ReadInOrder, ReadMissing, ReadModifyWrite, Scan, Update, Walk,
+    WalkBackwards,
 };
 
 /// The workload whose share of updates can be chosen.
@@ -223,6 +240,18 @@ const GENERAL: &[Workload] = &[
         fill: FillOrder::Random,
         mix: &[(ReadInOrder, 100)],
         popularity: Popularity::Sequential,
+        ..PLAIN
+    },
+    Workload {
+        name: "walk",
+        summary: "visit every entry in key order, by one scan of the whole store",
+        mix: &[(Walk, 100)],
+        ..PLAIN
+    },
+    Workload {
+        name: "walk-backwards",
+        summary: "visit every entry from the last to the first, by one scan (db_bench readreverse)",
+        mix: &[(WalkBackwards, 100)],
         ..PLAIN
     },
     Workload {
@@ -386,6 +415,7 @@ pub const ALIASES: &[(&str, &str)] = &[
     ("overwrite", "overwrite"),
     ("readrandom", "read-random"),
     ("readseq", "read-sequential"),
+    ("readreverse", "walk-backwards"),
     ("readmissing", "read-missing"),
     ("readhot", "read-hot"),
     ("seekrandom", "seek-random"),

@@ -7,8 +7,6 @@
 #![deny(unsafe_code)]
 
 mod advise;
-#[allow(unsafe_code)]
-mod allocator;
 mod cold;
 mod compare;
 mod counters;
@@ -18,6 +16,7 @@ mod device_reads;
 mod limits;
 mod list;
 mod machine;
+mod matrix;
 mod output;
 mod place;
 mod reproduce;
@@ -59,6 +58,9 @@ enum Command {
     List(list::ListArguments),
     /// Compare stores: each in a process of its own, in rounds that take turns
     Run(Box<run::RunArguments>),
+    /// Every kind of work, small to large values, each store: one page that says where our
+    /// engines are ahead of the best of the others, and where they are behind
+    Matrix(Box<matrix::MatrixArguments>),
     /// Measure a published table here: the ratios of stores beside the paper's
     Reproduce(reproduce::ReproduceArguments),
     /// Look at recorded traces, and make them of text; workload trace:FILE
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Command::Compare(arguments) => compare::run(&arguments),
         Command::List(arguments) => list::run(&arguments).map(done),
         Command::Run(arguments) => run::run(*arguments),
+        Command::Matrix(arguments) => matrix::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Worker => worker::run().map(done),

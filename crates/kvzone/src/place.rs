@@ -93,7 +93,7 @@ pub(crate) fn check_memory(needed: u64) -> Result<()> {
             "find memory in",
             "this machine",
             format!(
-                "a store's cache and KVZone's own tables take {}, and {} are available; use a smaller --cache or fewer --keys",
+                "a store's memory and KVZone's own tables take {}, and {} are available; use a smaller --budget or fewer --keys",
                 size::display(needed),
                 size::display(available)
             ),

@@ -27,7 +27,6 @@ use kvzone_core::record::{Phase, Run, Status};
 use kvzone_core::workload;
 use serde_json::json;
 
-use crate::allocator;
 use crate::device_reads::ReadCount;
 use crate::limits::{Hierarchy, MemoryGroup};
 use crate::place::Disk;
@@ -37,6 +36,10 @@ const BUSY_FACTOR: u32 = 30;
 
 /// SIGKILL.
 const KILL: i32 = 9;
+
+/// Tells the C library's allocator, which all stores share, to have one arena for all
+/// threads: what others keep for later would count against the store that freed it.
+pub(crate) const ONE_ARENA: (&str, &str) = ("MALLOC_ARENA_MAX", "1");
 
 /// How often a silent worker is looked at.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -265,6 +268,7 @@ impl Story {
             "run" => Phase::Run,
             "reopen" | LAST_WRITES => Phase::Reopen,
             "compact" => Phase::Compact,
+            "idle" => Phase::Idle,
             _ => measured,
         };
         let during = match status {
@@ -305,7 +309,7 @@ impl Worker {
             .arg("worker")
             // A Ctrl-C is for us, who end it in order.
             .process_group(0)
-            .envs(allocator::frugal(is_memory_limited))
+            .envs(is_memory_limited.then_some(ONE_ARENA))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -510,7 +514,7 @@ mod tests {
             repeat: 0,
             folder: std::path::PathBuf::new(),
             durability: kvzone_core::adapter::DurabilityName::Written,
-            cache_bytes: 0,
+            budget_bytes: 0,
             memory_limit_bytes: None,
             profile: kvzone_core::adapter::Profile::Equal,
             overrides: Default::default(),
@@ -522,6 +526,7 @@ mod tests {
             record: None,
             variant: None,
             load: kvzone_core::job::Load::default(),
+            steps: Vec::new(),
         };
         Story {
             counted: true,

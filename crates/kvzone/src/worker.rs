@@ -146,7 +146,7 @@ struct State {
 
 /// What the process cost in each second of a phase: `samples` in the report, each
 /// with `second` (at its end), `write_bytes`, `read_bytes`, `cpu_seconds` in it,
-/// and `memory_bytes` then.
+/// and `memory_bytes`, `space_bytes` and `descriptors` then.
 struct Samples {
     began: Instant,
     second: u64,
@@ -165,7 +165,7 @@ impl Samples {
     }
 
     /// Takes a sample if another second is over.
-    fn take(&mut self, started: &Counters, disk: &Disk) {
+    fn take(&mut self, started: &Counters, disk: &Disk, paths: &[PathBuf]) {
         let second = self.began.elapsed().as_secs();
         if second <= self.second {
             return;
@@ -181,6 +181,8 @@ impl Samples {
             "read_bytes": rate(spent.read_bytes),
             "cpu_seconds": spent.cpu_seconds / seconds,
             "memory_bytes": now.memory_bytes,
+            "space_bytes": place::space_of(paths),
+            "descriptors": descriptors(),
         }));
         self.second = second;
         self.last = Some(now);
@@ -222,7 +224,7 @@ impl Observer for Reporter<'_> {
     fn progress(&self, _: Phase, operations: u64) {
         // A parent that went away has no use for it; the kernel ends us.
         let _ = self.with(|state| {
-            state.samples.take(&state.started, &self.disk);
+            state.samples.take(&state.started, &self.disk, &self.paths);
             send(&mut state.out, &Event::Progress { operations })
         });
     }
@@ -302,6 +304,7 @@ impl Reporter<'_> {
         extra.insert("user_bytes_read".into(), json!(result.user_bytes_read));
         extra.insert("live_user_bytes".into(), json!(result.live_user_bytes));
         extra.insert("device_reads".into(), json!(spent.reads));
+        extra.insert("descriptors".into(), json!(descriptors()));
         let (disk_read, disk_written) = spent.disk.unzip();
         extra.insert("whole_disk_read_bytes".into(), json!(disk_read));
         extra.insert("whole_disk_write_bytes".into(), json!(disk_written));
@@ -330,6 +333,13 @@ impl Reporter<'_> {
             ..Run::blank(self.job, result.phase)
         }
     }
+}
+
+/// Descriptors that this process has open.
+fn descriptors() -> Option<u64> {
+    let open = std::fs::read_dir("/proc/self/fd").ok()?;
+    // Not the one that lists them.
+    Some((open.count() as u64).saturating_sub(1))
 }
 
 /// Device reads in the foreground's time, those of flushes and compactions

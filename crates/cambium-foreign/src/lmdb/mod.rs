@@ -31,6 +31,10 @@ pub const READ_ONLY: c_uint = 0x2_0000;
 pub const FIRST: c_uint = 0;
 /// To the entry behind the present one.
 pub const NEXT: c_uint = 8;
+/// To the last entry.
+pub const LAST: c_uint = 6;
+/// To the entry before the present one.
+pub const PREVIOUS: c_uint = 12;
 /// To a key, or the first behind it.
 pub const SET_RANGE: c_uint = 17;
 

@@ -63,6 +63,8 @@ functions! {
         iter_valid(Object) -> c_uchar;
         iter_seek(Object, Bytes, usize);
         iter_next(Object);
+        iter_prev(Object);
+        iter_seek_to_last(Object);
         iter_key(Object, *mut usize) -> Bytes;
         iter_value(Object, *mut usize) -> Bytes;
         iter_get_error(Object, ErrorOut);

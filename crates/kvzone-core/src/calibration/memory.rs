@@ -141,4 +141,16 @@ impl Session for MemorySession {
         }
         Ok(count)
     }
+
+    fn walk(&mut self, backwards: bool, visit: &mut Visit<'_>) -> Result<u64> {
+        let entries = self.store.read();
+        match backwards {
+            false => entries.iter().for_each(|(key, value)| visit(key, value)),
+            true => entries
+                .iter()
+                .rev()
+                .for_each(|(key, value)| visit(key, value)),
+        }
+        Ok(entries.len() as u64)
+    }
 }

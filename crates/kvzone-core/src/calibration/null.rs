@@ -107,4 +107,8 @@ impl Session for NullSession {
         }
         Ok(limit)
     }
+
+    fn walk(&mut self, _backwards: bool, _visit: &mut Visit<'_>) -> Result<u64> {
+        Ok(0)
+    }
 }

@@ -497,6 +497,9 @@ impl<'a> Issuer<'a> {
                 Ok(1)
             }
             OperationKind::ReadInOrder => self.witness.scan(session, key, operation),
+            OperationKind::Walk | OperationKind::WalkBackwards => {
+                self.witness.walk(session, operation.kind)
+            }
         }
     }
 

@@ -23,6 +23,9 @@
 //! **Compaction.** Where the job asks for it, the store is compacted between load
 //! and run, as a phase of one operation.
 //!
+//! **Steps.** Where the job lists them, they follow the load on the same open store:
+//! other workloads, a compaction, a pause, a reopening ([`steps`]).
+//!
 //! **Kill.** Where the job asks for it, the process is ended while it writes, and
 //! another opens the store and looks for all that was acknowledged ([`last_writes`],
 //! [`survivors`]).
@@ -52,6 +55,7 @@ mod recorder;
 mod refusals;
 mod replay;
 mod result;
+mod steps;
 mod stream;
 mod survivors;
 mod witness;
@@ -72,7 +76,7 @@ use self::replay::Replay;
 use self::survivors::Survivors;
 use crate::adapter::{Adapter, OpenRequest, OpenStore, Session, no_queue};
 use crate::error::{Error, Result};
-use crate::job::{After, Job, Load};
+use crate::job::{After, Job, Load, Step};
 use crate::record::Phase;
 
 /// Runs a job in this process, and answers its phases in their order. An
@@ -96,7 +100,7 @@ pub fn run_job(
     job: &Job,
     observer: &dyn Observer,
 ) -> Result<Vec<PhaseResult>> {
-    let plan = Operations::of(&job.load)?;
+    let plan = Operations::of(&job.load, &job.steps)?;
     let request = open_request(job);
     check_capabilities(adapter, job, &request, &plan)?;
     make_folder(&request)?;
@@ -114,8 +118,11 @@ pub fn run_job(
 }
 
 /// Refuses what cannot be, before a store is opened.
-pub fn check(load: &Load, reopen: Option<After>) -> Result<()> {
-    let plan = Operations::of(load)?;
+pub fn check(load: &Load, steps: &[Step], reopen: Option<After>) -> Result<()> {
+    let plan = Operations::of(load, steps)?;
+    if !steps.is_empty() {
+        steps::check(plan.drawn()?, steps)?;
+    }
     if reopen == Some(After::Kill) {
         plan.drawn()?;
     }
@@ -131,19 +138,20 @@ enum Operations<'a> {
 }
 
 impl<'a> Operations<'a> {
-    fn of(load: &'a Load) -> Result<Operations<'a>> {
+    fn of(load: &'a Load, steps: &[Step]) -> Result<Operations<'a>> {
         Ok(match &load.trace {
             Some(trace) => Operations::Traced(Replay::new(load, trace)?),
-            None => Operations::Drawn(Box::new(Plan::new(load)?)),
+            None => Operations::Drawn(Box::new(Plan::before(load, steps)?)),
         })
     }
 
-    /// The plan of a job whose process is killed.
+    /// The plan of a job whose process is killed, or which has steps.
     fn drawn(&self) -> Result<&Plan> {
         match self {
             Operations::Drawn(plan) => Ok(plan),
             Operations::Traced(_) => Err(Error::Usage(
-                "a kill: of a workload that draws its keys, and not of a trace".to_string(),
+                "a kill, or steps: of a workload that draws its keys, and not of a trace"
+                    .to_string(),
             )),
         }
     }
@@ -227,6 +235,9 @@ impl Runner<'_> {
         let load = self.phase(Phase::Load, &store, seconds)?;
         let mut failed = load.failure.is_some();
         phases.push(load);
+        if !self.job.steps.is_empty() && !failed {
+            return self.steps(store, phases);
+        }
         if self.job.compact && !failed {
             let compacted = self.compact(&store)?;
             failed = compacted.failure.is_some();
@@ -315,17 +326,28 @@ impl Runner<'_> {
         self.observer.phase_starts(phase)?;
         let progress = |operations| self.observer.progress(phase, operations);
         let mut result = match (&self.plan, phase) {
-            (Operations::Drawn(plan), _) => self.work(plan, phase).run(store, &progress)?,
+            (Operations::Drawn(plan), _) => self
+                .work(plan, phase, &self.job.load)
+                .run(store, &progress)?,
             (Operations::Traced(replay), Phase::Load) => replay.load(store, &progress)?,
             (Operations::Traced(replay), _) => replay.run(self.adapter, store, &progress)?,
         };
-        self.observer.work_ended(phase)?;
-        if result.failure.is_none() {
-            result.failure = pay_debt(&**store, &mut result).err();
-        }
         if open_seconds > 0.0 {
             let seconds = json!(open_seconds);
             result.extra.insert("open_seconds".to_string(), seconds);
+        }
+        self.end_phase(store, result)
+    }
+
+    /// Waits for what the phase put off, and tells of it.
+    fn end_phase(
+        &self,
+        store: &Arc<dyn OpenStore>,
+        mut result: PhaseResult,
+    ) -> Result<PhaseResult> {
+        self.observer.work_ended(result.phase)?;
+        if result.failure.is_none() {
+            result.failure = pay_debt(&**store, &mut result).err();
         }
         let counters = store.counters().into_iter();
         result
@@ -335,18 +357,18 @@ impl Runner<'_> {
         Ok(result)
     }
 
-    fn work<'a>(&'a self, plan: &'a Plan, phase: Phase) -> Work<'a> {
+    fn work<'a>(&'a self, plan: &'a Plan, phase: Phase, load: &'a Load) -> Work<'a> {
         Work {
             phase,
             adapter: self.adapter,
             ordered: self.adapter.capabilities_for(&self.request).ordered,
-            load: &self.job.load,
+            load,
             plan,
         }
     }
 
     fn write_until_killed(&self, store: &Arc<dyn OpenStore>, phases: &[PhaseResult]) -> Result<()> {
-        let work = self.work(self.plan.drawn()?, Phase::Run);
+        let work = self.work(self.plan.drawn()?, Phase::Run, &self.job.load);
         let run = phases.iter().find(|phase| phase.phase == Phase::Run);
         let issued = run.map_or(&[][..], |run| &run.issued);
         last_writes::note_all(&work, issued, &self.job.folder)?;
@@ -400,21 +422,21 @@ impl Runner<'_> {
         self.observer.phase_starts(Phase::Compact)?;
         let clock = Clock::start();
         let failure = store.compact().err();
-        let (live_user_bytes, live_keys) = self.plan.live(Phase::Compact);
-        let mut result = PhaseResult {
+        let mut result = self.one_operation(Phase::Compact, clock.seconds());
+        result.failure = failure;
+        self.end_phase(store, result)
+    }
+
+    /// Of a phase that is one operation.
+    fn one_operation(&self, phase: Phase, seconds: f64) -> PhaseResult {
+        let (live_user_bytes, live_keys) = self.plan.live(phase);
+        PhaseResult {
             operations: 1,
-            seconds: clock.seconds(),
+            seconds,
             live_user_bytes,
             live_keys,
-            failure,
-            ..PhaseResult::empty(Phase::Compact)
-        };
-        self.observer.work_ended(Phase::Compact)?;
-        if result.failure.is_none() {
-            result.failure = pay_debt(&**store, &mut result).err();
+            ..PhaseResult::empty(phase)
         }
-        self.observer.phase_ended(&result)?;
-        Ok(result)
     }
 
     /// Opens the store again: one operation.

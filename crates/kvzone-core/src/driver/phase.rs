@@ -1,7 +1,7 @@
 //! One phase: its threads begun together, watched, and their results put
 //! together.
 
-mod writers;
+mod beside;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -139,7 +139,7 @@ impl Work<'_> {
     fn hashes(&self) -> bool {
         let reads = self.mix().iter().any(|(kind, _)| kind.reads());
         let alone =
-            self.load.writers.is_none() && (self.load.threads == 1 || self.plan.only_reads());
+            self.load.beside.is_none() && (self.load.threads == 1 || self.plan.only_reads());
         let whole = self.load.latency_target.is_none();
         reads && alone && whole && self.operations().is_some() && self.adapter.keeps_data()
     }
@@ -202,6 +202,7 @@ impl Work<'_> {
                 0
             },
             hashes: self.hashes(),
+            alone: self.load.beside.is_none() && self.plan.only_reads(),
         })
     }
 
@@ -252,7 +253,7 @@ impl Work<'_> {
             });
         }
         let unwatched = Counter::default();
-        let writers = self.writers(store, &signals, &unwatched.0)?;
+        let accompanying = self.beside(store, &signals, &unwatched.0)?;
         let sum = || counters.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
         let look = || {
             progress(sum());
@@ -260,7 +261,7 @@ impl Work<'_> {
                 governor.look(&signals.stop);
             }
         };
-        let (issued, written) = begin_together(issuers, writers, &signals, &look);
+        let (issued, accompanied) = begin_together(issuers, accompanying, &signals, &look);
         let mut result = self.result(issued)?;
         if self.give_up() < u64::MAX && self.rate().is_some() {
             let given_up = json!(signals.given_up.load(Ordering::Relaxed));
@@ -270,8 +271,8 @@ impl Work<'_> {
             let found = governor.to_json();
             result.extra.insert("latency_target".to_string(), found);
         }
-        if let Some(writers) = self.accompanied() {
-            writers::add(&mut result, self.adapter.name(), writers, written)?;
+        if let Some(beside) = self.accompanied() {
+            beside::add(&mut result, self.adapter.name(), beside, accompanied)?;
         }
         Ok(result)
     }

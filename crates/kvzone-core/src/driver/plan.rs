@@ -1,9 +1,11 @@
 //! What a job comes to, worked out before a store is opened: everything that
 //! cannot be is refused here.
 
+use std::sync::Arc;
+
 use crate::adapter::{OpenRequest, store_folder};
 use crate::error::{Error, Result};
-use crate::job::{Job, KeySource, Load, Popularity, SizeChoice, Until};
+use crate::job::{Act, Job, KeySource, Load, Popularity, SizeChoice, Step, Until};
 use crate::keys::{INTEGER_BYTES, KeySpace};
 use crate::trace::summary::Summary;
 use crate::values::Values;
@@ -34,9 +36,9 @@ pub struct Plan {
     /// All keys.
     pub keys: KeySpace,
     /// All values.
-    pub values: Values,
+    pub values: Arc<Values>,
     /// What the store should hold.
-    pub versions: Versions,
+    pub versions: Arc<Versions>,
     /// Changes a call while loading.
     pub load_batch: SizeChoice,
     /// Changes a call while running.
@@ -50,9 +52,22 @@ pub struct Plan {
 impl Plan {
     /// Works a load out, or says why it cannot be run.
     pub fn new(load: &Load) -> Result<Self> {
+        Plan::before(load, &[])
+    }
+
+    /// Works a load out that steps follow: where one of them asks for keys that are
+    /// not there, there is room for them between those that are.
+    pub fn before(load: &Load, steps: &[Step]) -> Result<Self> {
         let workload = find(&load.workload)?;
         let mix = mix(load, workload)?;
         check(load, workload, &mix)?;
+        let follows = |of: OperationKind| {
+            let has = |step: &Step| match &step.act {
+                Act::Work(load) => find(&load.workload).is_ok_and(|workload| workload.has(of)),
+                _ => false,
+            };
+            steps.iter().any(has)
+        };
         let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
         let inserted = match load.until {
             _ if !has(OperationKind::Insert) => Some(0),
@@ -61,7 +76,8 @@ impl Plan {
             Until::Seconds(_) => None,
         };
         // Keys that are never put lie behind all that are.
-        let missing = if has(OperationKind::ReadMissing) {
+        let read_missing = OperationKind::ReadMissing;
+        let missing = if has(read_missing) || follows(read_missing) {
             load.keys
         } else {
             0
@@ -88,8 +104,8 @@ impl Plan {
             mix,
             popularity,
             keys,
-            values: Values::new(load)?,
-            versions: Versions::new(load.keys),
+            values: Arc::new(Values::new(load)?),
+            versions: Arc::new(Versions::new(load.keys)),
             load_batch: if measured_load {
                 asked
             } else {
@@ -101,11 +117,31 @@ impl Plan {
         })
     }
 
+    /// Works a step out that goes on with the same entries. A usage error if it
+    /// inserts: its keys would be met by steps that do not know them.
+    pub fn step(&self, load: &Load) -> Result<Plan> {
+        let plan = Plan::new(load)?;
+        if plan.mix.is_empty()
+            || plan
+                .mix
+                .iter()
+                .any(|(kind, _)| *kind == OperationKind::Insert)
+        {
+            let words = format!("{} inserts, and can be no step", load.workload);
+            return Err(Error::Usage(words));
+        }
+        Ok(Plan {
+            keys: self.keys.clone(),
+            values: self.values.clone(),
+            versions: self.versions.clone(),
+            missing: self.missing,
+            ..plan
+        })
+    }
+
     /// True if a store without key order cannot run it.
     pub fn needs_order(&self) -> bool {
-        self.mix
-            .iter()
-            .any(|&(kind, _)| kind == OperationKind::Scan)
+        self.mix.iter().any(|&(kind, _)| kind.needs_order())
     }
 
     /// True if nothing after the load changes the store.
@@ -148,13 +184,28 @@ pub fn open_request(job: &Job) -> OpenRequest {
     OpenRequest {
         folder: store_folder(&job.folder),
         durability: job.durability,
-        cache_bytes: job.cache_bytes,
+        budget_bytes: job.budget_bytes,
         profile: job.profile,
         overrides: job.overrides.clone(),
         expected_keys: load.keys.saturating_add(inserted),
         key_bytes: key_bytes(load),
         expected_value_bytes: load.value_bytes.mean().ceil() as u64,
-        threads: load.threads + load.writers.map_or(0, |writers| writers.threads),
+        threads: job
+            .steps
+            .iter()
+            .map(step_threads)
+            .fold(threads(load), u32::max),
+    }
+}
+
+fn threads(load: &Load) -> u32 {
+    load.threads + load.beside.map_or(0, |beside| beside.threads)
+}
+
+fn step_threads(step: &Step) -> u32 {
+    match &step.act {
+        Act::Work(load) => threads(load),
+        _ => 0,
     }
 }
 
@@ -163,7 +214,7 @@ fn traced_request(job: &Job, summary: &Summary) -> OpenRequest {
     OpenRequest {
         folder: store_folder(&job.folder),
         durability: job.durability,
-        cache_bytes: job.cache_bytes,
+        budget_bytes: job.budget_bytes,
         profile: job.profile,
         overrides: job.overrides.clone(),
         expected_keys: summary.keys,
@@ -188,12 +239,17 @@ fn key_bytes(load: &Load) -> u32 {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::job::Writers;
+    use crate::job::Beside;
     use crate::job::tests::load;
     use crate::key_patterns::KeyPattern;
 
-    fn writers(threads: u32, rate: Option<f64>) -> Writers {
-        Writers { threads, rate }
+    fn writers(threads: u32, rate: Option<f64>) -> Beside {
+        let kind = OperationKind::Update;
+        Beside {
+            kind,
+            threads,
+            rate,
+        }
     }
 
     #[test]
@@ -297,24 +353,24 @@ mod tests {
             ),
             (
                 Load {
-                    writers: Some(writers(1, None)),
+                    beside: Some(writers(1, None)),
                     ..base.clone()
                 },
                 "writes by itself",
             ),
             (
                 Load {
-                    writers: Some(writers(0, None)),
+                    beside: Some(writers(0, None)),
                     ..load("read-random")
                 },
                 "0 writers",
             ),
             (
                 Load {
-                    writers: Some(writers(1, Some(-1.0))),
+                    beside: Some(writers(1, Some(-1.0))),
                     ..load("read-random")
                 },
-                "updates a second",
+                "operations a second",
             ),
             (
                 Load {

@@ -89,8 +89,8 @@ fn check_queue(load: &Load, mix: &[(OperationKind, u32)]) -> Result<()> {
             "of reads, updates, inserts and deletes, not of {}",
             kind.name()
         )
-    } else if load.batch > 1 || load.latency_target.is_some() || load.writers.is_some() {
-        "not with batches, a latency to keep, or writers".to_string()
+    } else if load.batch > 1 || load.latency_target.is_some() || load.beside.is_some() {
+        "not with batches, a latency to keep, or threads beside".to_string()
     } else {
         return Ok(());
     };
@@ -160,7 +160,7 @@ pub(super) fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32
     load.value_bytes.check()?;
     check_lifetime(load, mix)?;
     check_batches(load, workload, mix)?;
-    check_writers(load, workload, mix)?;
+    check_beside(load, workload, mix)?;
     if let Some(sizes) = load.scan_entries {
         sizes.check()?;
         if !has_scans {
@@ -226,7 +226,7 @@ fn check_batches(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)])
     // Of a mix with a share of updates to choose, none of them is a share too.
     let writes =
         mix.is_empty() || !workload.only_reads() || mix.iter().any(|(kind, _)| kind.writes());
-    if load.batch > 1 && !writes && load.writers.is_none() {
+    if load.batch > 1 && !writes && load.beside.is_none() {
         return refuse(format!(
             "batches of {}: {} reads, and a batch is of writes",
             load.batch, workload.name
@@ -263,22 +263,33 @@ fn check_batches(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)])
     Ok(())
 }
 
-fn check_writers(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Result<()> {
-    let Some(writers) = load.writers else {
+fn check_beside(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Result<()> {
+    let Some(beside) = load.beside else {
         return Ok(());
     };
-    let threads = writers.threads;
-    let refused = if mix.is_empty() || mix.iter().any(|(kind, _)| kind.writes()) {
+    let threads = beside.threads;
+    let whose = match beside.kind {
+        OperationKind::Update => "writers",
+        OperationKind::Read => "readers",
+        kind => {
+            let words = format!("{} beside others: only update and read", kind.name());
+            return Err(Error::Usage(words));
+        }
+    };
+    let writes = mix.is_empty() || mix.iter().any(|(kind, _)| kind.writes());
+    let refused = if mix.is_empty() {
+        format!("{} is a load alone", workload.name)
+    } else if beside.kind.writes() && writes {
         format!("{} writes by itself", workload.name)
     } else if threads == 0 || threads > MOST_THREADS || u64::from(threads) > load.keys {
         format!("from 1 to {MOST_THREADS}, and no more than keys")
-    } else if writers
+    } else if beside
         .rate
         .is_some_and(|rate| !(rate.is_finite() && rate > 0.0))
     {
-        "their rate is in updates a second, above 0".to_string()
+        "their rate is in operations a second, above 0".to_string()
     } else {
         return Ok(());
     };
-    Err(Error::Usage(format!("{threads} writers: {refused}")))
+    Err(Error::Usage(format!("{threads} {whose}: {refused}")))
 }

@@ -177,6 +177,7 @@ impl<'a> Stream<'a> {
             block.push(kind, number, span as u32, self.plan.keys);
             self.left -= match kind {
                 OperationKind::ReadInOrder => span,
+                kind if kind.walks() => span.min(self.left),
                 _ => 1,
             };
         }
@@ -202,6 +203,8 @@ impl<'a> Stream<'a> {
                 (first + self.random.below(self.plan.missing.max(1)), 1)
             }
             OperationKind::ReadInOrder => self.next_in_order(),
+            // As many as there are.
+            OperationKind::Walk | OperationKind::WalkBackwards => (0, self.plan.keys.loaded()),
         })
     }
 

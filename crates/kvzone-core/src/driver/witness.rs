@@ -38,7 +38,13 @@ pub struct Expectation<'a> {
     pub verify_every: u32,
     /// Whether a hash is wanted.
     pub hashes: bool,
+    /// Whether nobody writes while this is read.
+    pub alone: bool,
 }
+
+/// Of the entries that a walk visits, one in so many is compared with what was written:
+/// comparing is within its time.
+const WALK_COMPARES: u64 = 1_024;
 
 /// One thread's view.
 #[derive(Debug)]
@@ -198,6 +204,8 @@ impl<'a> Witness<'a> {
         let scanned = match operation.kind {
             OperationKind::Scan => true,
             OperationKind::ReadInOrder => operation.span > 1,
+            // Held against what was written while it went on.
+            kind if kind.walks() => return Ok(true),
             _ => false,
         };
         if !scanned {
@@ -253,6 +261,64 @@ impl<'a> Witness<'a> {
             return Err(self.wrong(what));
         }
         Ok(visited)
+    }
+
+    /// Visits every entry; answers how many there were. All must come in order, and
+    /// one in [`WALK_COMPARES`] is compared; where others write meanwhile, their versions
+    /// are those known when it comes by, so nothing is compared then.
+    pub fn walk(&mut self, session: &mut dyn Session, kind: OperationKind) -> Result<u64> {
+        let backwards = kind == OperationKind::WalkBackwards;
+        let alone = self.expectation.alone && self.expectation.verify_every > 0;
+        let (mut bytes, mut visited, mut verified) = (0, 0_u64, 0);
+        let mut last: Vec<u8> = Vec::new();
+        let mut wrong = None;
+        let answered = session.walk(backwards, &mut |key, value| {
+            bytes += (key.len() + value.len()) as u64;
+            let in_order = match backwards {
+                true => visited == 0 || key < last.as_slice(),
+                false => visited == 0 || key > last.as_slice(),
+            };
+            if !in_order {
+                let words = format!("a walk: key {} is out of order", hexadecimal(key));
+                wrong.get_or_insert_with(|| self.wrong(words));
+            }
+            if alone && visited % WALK_COMPARES == 0 {
+                verified += 1;
+                wrong = wrong.take().or_else(|| self.hold_now(key, value).err());
+            }
+            last.clear();
+            last.extend_from_slice(key);
+            visited += 1;
+        })?;
+        self.bytes_read += bytes;
+        self.verified += verified;
+        if let Some(wrong) = wrong {
+            return Err(wrong);
+        }
+        if answered != visited {
+            let words = format!("a walk visited {visited} entries and answered {answered}");
+            return Err(self.wrong(words));
+        }
+        let live = || self.expectation.versions.live().count() as u64;
+        if alone && visited < live() {
+            let words = format!("a walk visited {visited} entries of {}", live());
+            return Err(self.wrong(words));
+        }
+        Ok(visited)
+    }
+
+    /// Holds an entry against what is known now: of a store that nobody writes.
+    fn hold_now(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        let Expectation { keys, versions, .. } = self.expectation;
+        let Some(number) = keys.number_of(key) else {
+            let words = format!("a walk returned key {}, never written", hexadecimal(key));
+            return Err(self.wrong(words));
+        };
+        let allowed = match number < versions.count() {
+            true => Versions::allowed(versions.known(number), versions.known(number)),
+            false => Self::inserted(),
+        };
+        self.hold(number, key, Some(value), allowed)
     }
 
     /// Notes what is known of the keys that a scan will meet, if it is compared:

@@ -138,7 +138,7 @@ impl Advice {
             let pairs: Vec<(f64, f64)> = (0..rounds.unwrap_or(0))
                 .filter_map(|round| Some((of(&other.name, round)?, of(&best.name, round)?)))
                 .collect();
-            other.against_best = compare(&pairs, report.seed);
+            other.against_best = compare(&pairs);
         }
     }
 

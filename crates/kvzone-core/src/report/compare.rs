@@ -3,7 +3,7 @@
 //!
 //! The two were measured at different times, so rounds are not paired: a change
 //! is the ratio of medians, with an interval that draws from the rounds of each
-//! by itself ([`crate::statistics::bootstrap::interval_of_ratio`]). A change is
+//! by itself ([`crate::statistics::interval::interval_of_ratio`]). A change is
 //! named only if the whole interval lies beyond the tolerance.
 //!
 //! Runs belong together if store, variant, workload, threads, keys, sizes and
@@ -185,7 +185,6 @@ pub fn differences(before: &Report, after: &Report, tolerance: f64) -> Result<Di
     }
     let mut found = Differences::default();
     let (first, second) = (groups(before), groups(after));
-    let seed = before.seed;
     for (group, runs) in &first {
         let Some((other, others)) = counterpart(group, &first, &second) else {
             found
@@ -197,7 +196,7 @@ pub fn differences(before: &Report, after: &Report, tolerance: f64) -> Result<Di
             true => group.text(),
             false => format!("{} and then {}", group.text(), other.store),
         };
-        found.add(&what, runs, others, tolerance, seed);
+        found.add(&what, runs, others, tolerance);
     }
     for group in second.keys() {
         if counterpart(group, &second, &first).is_none() {
@@ -276,7 +275,7 @@ fn groups(report: &Report) -> Groups<'_> {
 }
 
 impl Differences {
-    fn add(&mut self, what: &str, before: &[&Run], after: &[&Run], tolerance: f64, seed: u64) {
+    fn add(&mut self, what: &str, before: &[&Run], after: &[&Run], tolerance: f64) {
         if let (None, Some(run)) = (bad(before), bad(after)) {
             let reason = run.error.as_deref().unwrap_or("no reason given");
             let text = format!("{what}: {} in the second: {reason}", run.status.name());
@@ -304,7 +303,7 @@ impl Differences {
             if first.is_empty() && second.is_empty() {
                 continue;
             }
-            let comparison = compare_apart(&second, &first, tolerance, seed);
+            let comparison = compare_apart(&second, &first, tolerance);
             let change = comparison
                 .as_ref()
                 .map_or(Change::Unknown, |found| change(found.verdict, figure));
@@ -349,8 +348,8 @@ fn conditions(what: &str, before: &[&Run], after: &[&Run], notes: &mut Vec<Strin
     let sides: [Side; 3] = [
         ("durability", |run| run.durability.to_string()),
         ("profile", |run| format!("{:?}", run.profile).to_lowercase()),
-        ("cache", |run| {
-            or_dash(run.cache_bytes.map(|cache| cache as f64), bytes)
+        ("memory budget", |run| {
+            or_dash(run.budget_bytes.map(|budget| budget as f64), bytes)
         }),
     ];
     let mut differ: Vec<(String, String, String)> = sides
@@ -396,7 +395,7 @@ pub fn render(found: &Differences) -> String {
         let what = first.what.clone();
         let mut table = Table::new();
         table.load_preset(presets::UTF8_FULL_CONDENSED);
-        table.set_header(["", "first", "second", "second : first", "95 %", ""]);
+        table.set_header(["", "first", "second", "second : first", "interval", ""]);
         while let Some(cell) = cells.next_if(|cell| cell.what == what) {
             table.add_row(row(cell));
         }
@@ -502,12 +501,15 @@ mod tests {
         let (before, mut after) = (rounds("a", &BASE), rounds("a", &BASE));
         after.runs[4].status = Status::Crashed;
         after.runs[4].error = Some("SIGSEGV".to_string());
-        after.runs[0].cache_bytes = Some(1);
+        after.runs[0].budget_bytes = Some(1);
         let found = differences(&before, &after, 0.02).unwrap();
         assert!(found.is_worse(&[]));
         let text = render(&found);
         assert!(text.contains("crashed in the second: SIGSEGV"), "{text}");
-        assert!(text.contains("cache 64 MiB, and then 1 B"), "{text}");
+        assert!(
+            text.contains("memory budget 64 MiB, and then 1 B"),
+            "{text}"
+        );
         let mut other = before.clone();
         other.schema = "kvzone/9".to_string();
         assert!(differences(&before, &other, 0.02).is_err());

@@ -35,7 +35,7 @@ pub struct Conditions {
     /// How far settings went.
     pub profile: Profile,
     /// Each store's own cache, in bytes.
-    pub cache_bytes: Option<u64>,
+    pub budget_bytes: Option<u64>,
     /// The worker's limit, page cache included.
     pub memory_limit_bytes: Option<u64>,
     /// Entries after the load.
@@ -57,7 +57,7 @@ impl Conditions {
         Conditions {
             durability: run.durability,
             profile: run.profile,
-            cache_bytes: run.cache_bytes,
+            budget_bytes: run.budget_bytes,
             memory_limit_bytes: run.memory_limit_bytes,
             keys: run.keys,
             key_size: run.key_size,
@@ -77,9 +77,9 @@ impl Conditions {
                 Some(bytes) => format!("memory limit {}", text::bytes(bytes as f64)),
                 None => "no memory limit".to_string(),
             },
-            match self.cache_bytes {
-                Some(bytes) => format!("cache {}", text::bytes(bytes as f64)),
-                None => "cache unknown".to_string(),
+            match self.budget_bytes {
+                Some(bytes) => format!("memory budget {}", text::bytes(bytes as f64)),
+                None => "memory budget unknown".to_string(),
             },
             format!(
                 "{} keys of {} + {} bytes ({})",
@@ -232,7 +232,7 @@ fn summarize_workload(report: &Report, workload: &str, stores: &[String]) -> Opt
         .filter_map(|store| row(store, phase, &runs))
         .collect();
     exclude(&mut rows);
-    let lines = lines(&rows, &conditions, &runs, phase, report.seed);
+    let lines = lines(&rows, &conditions, &runs, phase);
     let warnings = warnings(&rows, &lines, &runs, phase);
     Some(Summary {
         workload: workload.to_string(),
@@ -347,13 +347,7 @@ fn exclude(rows: &mut [Row]) {
     }
 }
 
-fn lines(
-    rows: &[Row],
-    conditions: &Conditions,
-    runs: &[&Run],
-    phase: Phase,
-    seed: u64,
-) -> Vec<Line> {
+fn lines(rows: &[Row], conditions: &Conditions, runs: &[&Run], phase: Phase) -> Vec<Line> {
     let Some(first) = rows.iter().find(|row| row.unranked.is_none()) else {
         return Vec::new();
     };
@@ -362,8 +356,9 @@ fn lines(
         .map(|row| {
             let comparison = match row.unranked {
                 Some(reason) => Err(reason),
-                None => compare(&pairs(row, first, runs, phase), seed)
-                    .ok_or("they have no round in common"),
+                None => {
+                    compare(&pairs(row, first, runs, phase)).ok_or("they have no round in common")
+                }
             };
             let text = line_text(row, first, &comparison, conditions);
             Line {
@@ -422,7 +417,7 @@ fn line_text(
         Verdict::Lower => format!("{} is ahead", first.store),
         Verdict::Equal => "no difference".to_string(),
         Verdict::Noise => "no winner: noise drowns the difference".to_string(),
-        Verdict::Unknown => "no winner from one round".to_string(),
+        Verdict::Unknown => "no winner from fewer than five rounds".to_string(),
     };
     let ratio = text::three_digits(found.ratio);
     format!("{head} = {ratio}{range}: {verdict} ({})", conditions.text())

@@ -155,7 +155,7 @@ mod tests {
             "fill-random (its load is measured), medians of 1 round\n",
             "1,234,567",
             "25.0",
-            "durability written, no memory limit, cache 64 MiB",
+            "durability written, no memory limit, memory budget 64 MiB",
             "b 1.0: hung in a round: no operation ended for 60 s",
             "b 1.0 : a 1.0: not ranked",
             "Warning: 1 round: fewer than the 5",

@@ -1,6 +1,5 @@
 //! SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): enough for shuffling a
-//! handful of stores and resampling a handful of rounds, the same everywhere
-//! from the same seed.
+//! handful of stores, the same everywhere from the same seed.
 
 #[derive(Clone, Debug)]
 pub(super) struct Draw(u64);

@@ -7,13 +7,13 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`bootstrap`] | the 95 % interval of a median |
+//! | [`interval`] | in which interval a median lies |
 //! | [`rounds`] | in which order stores take turns |
 //! | [`verdict`] | whether a ratio names a winner |
-//! | `draw` | the small random generator of the two |
+//! | `draw` | the small random generator of the rounds |
 
-pub mod bootstrap;
 mod draw;
+pub mod interval;
 pub mod rounds;
 pub mod verdict;
 

@@ -3,11 +3,11 @@
 //! A difference below 2 % is nobody's reason to choose a store, and smaller
 //! than what the layout of a binary in memory does to a program. So a winner is
 //! named only if the whole interval lies beyond [`INDIFFERENT`] of 1.00, and
-//! never from a single round.
+//! never from fewer than [`ROUNDS_FOR_A_CLAIM`] rounds.
 
 use serde::{Deserialize, Serialize};
 
-use super::bootstrap::{Interval, interval, interval_of_ratio};
+use super::interval::{Interval, interval, interval_of_ratio};
 use super::median;
 
 /// Ratios this near to 1 are no difference.
@@ -28,7 +28,7 @@ pub enum Verdict {
     Equal,
     /// The interval reaches across a bound: noise drowns the difference.
     Noise,
-    /// One round: nothing can be said.
+    /// Too few rounds: nothing can be said.
     Unknown,
 }
 
@@ -37,7 +37,7 @@ pub enum Verdict {
 pub struct Comparison {
     /// Median of the rounds' ratios.
     pub ratio: f64,
-    /// Its 95 % interval; null for one round.
+    /// Its interval; null for one round.
     pub interval: Option<Interval>,
     /// What follows.
     pub verdict: Verdict,
@@ -51,12 +51,12 @@ pub struct Comparison {
 ///
 /// ```
 /// use kvzone_core::statistics::verdict::{Verdict, compare};
-/// let rounds = [(210.0, 100.0), (400.0, 200.0), (290.0, 150.0)];
-/// let found = compare(&rounds, 1).unwrap();
+/// let rounds = [(210.0, 100.0), (400.0, 200.0), (290.0, 150.0), (20.0, 10.0), (3.0, 1.5)];
+/// let found = compare(&rounds).unwrap();
 /// assert_eq!(found.ratio, 2.0);
 /// assert_eq!(found.verdict, Verdict::Higher);
 /// ```
-pub fn compare(pairs: &[(f64, f64)], seed: u64) -> Option<Comparison> {
+pub fn compare(pairs: &[(f64, f64)]) -> Option<Comparison> {
     let ratios: Vec<f64> = pairs
         .iter()
         .filter(|(_, other)| *other > 0.0)
@@ -64,8 +64,8 @@ pub fn compare(pairs: &[(f64, f64)], seed: u64) -> Option<Comparison> {
         .filter(|ratio| ratio.is_finite())
         .collect();
     let ratio = median(&ratios)?;
-    let interval = interval(&ratios, seed);
-    let verdict = interval.map_or(Verdict::Unknown, |found| judge(found, INDIFFERENT));
+    let interval = interval(&ratios);
+    let verdict = judge(interval, ratios.len(), INDIFFERENT);
     Some(Comparison {
         ratio,
         interval,
@@ -80,21 +80,17 @@ pub fn compare(pairs: &[(f64, f64)], seed: u64) -> Option<Comparison> {
 ///
 /// ```
 /// use kvzone_core::statistics::verdict::{Verdict, compare_apart};
-/// let found = compare_apart(&[220.0, 222.0], &[100.0, 101.0], 0.02, 1).unwrap();
+/// let (these, others) = ([220.0, 222.0, 221.0, 220.5, 219.0], [100.0, 101.0, 99.0, 100.5, 100.0]);
+/// let found = compare_apart(&these, &others, 0.02).unwrap();
 /// assert_eq!(found.verdict, Verdict::Higher);
 /// ```
-pub fn compare_apart(
-    these: &[f64],
-    others: &[f64],
-    indifferent: f64,
-    seed: u64,
-) -> Option<Comparison> {
+pub fn compare_apart(these: &[f64], others: &[f64], indifferent: f64) -> Option<Comparison> {
     let ratio = median(these)? / median(others)?;
     if !ratio.is_finite() {
         return None;
     }
-    let interval = interval_of_ratio(these, others, seed);
-    let verdict = interval.map_or(Verdict::Unknown, |found| judge(found, indifferent));
+    let interval = interval_of_ratio(these, others);
+    let verdict = judge(interval, these.len().min(others.len()), indifferent);
     Some(Comparison {
         ratio,
         interval,
@@ -103,7 +99,10 @@ pub fn compare_apart(
     })
 }
 
-fn judge(interval: Interval, indifferent: f64) -> Verdict {
+fn judge(interval: Option<Interval>, rounds: usize, indifferent: f64) -> Verdict {
+    let Some(interval) = interval.filter(|_| rounds >= ROUNDS_FOR_A_CLAIM) else {
+        return Verdict::Unknown;
+    };
     let (low, high) = (1.0 - indifferent, 1.0 + indifferent);
     if interval.low > high {
         Verdict::Higher
@@ -121,7 +120,7 @@ mod tests {
     use super::*;
 
     fn verdict(pairs: &[(f64, f64)]) -> Verdict {
-        compare(pairs, 1).unwrap().verdict
+        compare(pairs).unwrap().verdict
     }
 
     #[test]
@@ -138,16 +137,23 @@ mod tests {
     #[test]
     fn ratios_are_taken_inside_rounds_so_drift_of_the_machine_cancels() {
         // Each round is ten times slower than the one before; the ratio holds.
-        let drifting = [(110.0, 100.0), (11.0, 10.0), (1.1, 1.0), (0.11, 0.1)];
-        let found = compare(&drifting, 1).unwrap();
+        let drifting = [
+            (110.0, 100.0),
+            (11.0, 10.0),
+            (1.1, 1.0),
+            (0.11, 0.1),
+            (0.011, 0.01),
+        ];
+        let found = compare(&drifting).unwrap();
         assert!((found.ratio - 1.1).abs() < 1e-9);
         assert_eq!(found.verdict, Verdict::Higher);
     }
 
     #[test]
-    fn one_round_says_nothing_and_none_is_no_comparison() {
-        assert_eq!(verdict(&[(5.0, 1.0)]), Verdict::Unknown);
-        assert_eq!(compare(&[], 1), None);
-        assert_eq!(compare(&[(1.0, 0.0)], 1), None);
+    fn few_rounds_say_nothing_and_none_is_no_comparison() {
+        assert_eq!(verdict(&[(5.0, 1.0); 4]), Verdict::Unknown);
+        assert_eq!(verdict(&[(5.0, 1.0); 5]), Verdict::Higher);
+        assert_eq!(compare(&[]), None);
+        assert_eq!(compare(&[(1.0, 0.0)]), None);
     }
 }

@@ -7,22 +7,24 @@ use std::sync::Mutex;
 use crate::lying::{Lie, Lying};
 use kvzone_core::adapter::{Adapter, DurabilityName, Profile};
 use kvzone_core::calibration::{Memory, Null, Stalling};
-use kvzone_core::driver::{Observer, PhaseResult, run_job};
+use kvzone_core::driver::{Observer, PhaseResult, check, run_job};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{After, Job, Load, Replayed, SizeChoice, Until};
+use kvzone_core::job::{Act, After, Beside, Job, Load, Replayed, SizeChoice, Step, Until};
 use kvzone_core::record::Phase;
 use kvzone_core::trace::Recorded;
 use kvzone_core::trace::summary::summarize;
 use kvzone_core::workload::{self, OperationKind};
+use serde_json::json;
 use tempfile::TempDir;
 
 fn job(folder: &TempDir, workload: &str) -> Job {
     Job {
+        steps: Vec::new(),
         store: "memory".to_string(),
         repeat: 0,
         folder: folder.path().to_path_buf(),
         durability: DurabilityName::Written,
-        cache_bytes: 1 << 20,
+        budget_bytes: 1 << 20,
         memory_limit_bytes: None,
         profile: Profile::Equal,
         overrides: BTreeMap::new(),
@@ -87,7 +89,13 @@ fn every_workload_runs_on_null_and_on_memory_with_every_size() {
                     assert_eq!(phases[0].live_keys, 2_000);
                     let fills = workload.measured_phase() == Phase::Load;
                     assert_eq!(phases.len(), if fills { 1 } else { 2 });
-                    if !fills {
+                    let walks = workload.mix.iter().any(|(kind, _)| kind.walks());
+                    if walks {
+                        // Whole ones alone; null does not know of how many entries.
+                        let entries = if adapter.keeps_data() { 2_000 } else { 0 };
+                        let whole = entries * if threads == 1 { 2 } else { 3 };
+                        assert_eq!(phases[1].operations, whole, "{}", workload.name);
+                    } else if !fills {
                         assert_eq!(phases[1].operations, 4_000, "{}", workload.name);
                         assert!(phases[1].latency.is_some());
                     }
@@ -433,4 +441,98 @@ fn a_rate_that_cannot_be_reached_is_given_up() {
     let waited = run.extra["queueing_latency_ns"]["mean"].as_f64().unwrap();
     let whole = run.latency.unwrap().mean;
     assert!(waited <= whole && waited > 0.0, "{waited}, {whole}");
+}
+
+/// The steps of a job, in their order, on one open store.
+#[test]
+fn steps_go_on_with_what_the_load_and_the_steps_before_left() {
+    let step = |name: &str, act: Act| Step {
+        name: name.to_string(),
+        act,
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let base = job(&folder, "fill-random");
+    let work = |workload: &str, until: Until, change: &dyn Fn(&mut Load)| {
+        let mut load = Load {
+            workload: workload.to_string(),
+            seed: 7,
+            until,
+            ..base.load.clone()
+        };
+        change(&mut load);
+        Act::Work(Box::new(load))
+    };
+    let job = Job {
+        steps: vec![
+            step(
+                "quarter",
+                work("overwrite", Until::Operations(500), &|_| {}),
+            ),
+            step(
+                "read",
+                work("read-random", Until::Operations(3_000), &|_| {}),
+            ),
+            step(
+                "missing",
+                work("read-missing", Until::Operations(1_000), &|_| {}),
+            ),
+            step("walk", work("walk", Until::Operations(2_000), &|_| {})),
+            step(
+                "beside",
+                work("overwrite", Until::Seconds(0.2), &|load| {
+                    load.beside = Some(Beside {
+                        kind: OperationKind::Read,
+                        threads: 1,
+                        rate: None,
+                    });
+                }),
+            ),
+            step(
+                "delete",
+                work("delete-random", Until::Operations(2_000), &|_| {}),
+            ),
+            step("idle", Act::Idle(0.1)),
+        ],
+        ..base.clone()
+    };
+    let phases = run_job(&Memory, &job, &()).unwrap();
+    let told = |name: &str| {
+        phases
+            .iter()
+            .find(|phase| phase.extra.get("step") == Some(&json!(name)))
+    };
+    assert_eq!(phases.len(), 8, "the load, and each step");
+    for phase in &phases {
+        assert!(phase.failure.is_none(), "{:?}", phase.failure);
+    }
+    for name in ["read", "missing"] {
+        let step = told(name).unwrap();
+        assert_eq!(
+            step.extra["reads_verified"],
+            json!(step.operations),
+            "{name}"
+        );
+    }
+    assert_eq!(told("walk").unwrap().operations, 2_000);
+    let beside = told("beside").unwrap();
+    assert!(beside.extra["readers_operations"].as_u64().unwrap() > 0);
+    assert_eq!(told("delete").unwrap().live_keys, 0);
+    assert!(told("idle").unwrap().seconds >= 0.1);
+
+    // A lie in a step is found there, and no step follows.
+    let lying = run_job(&Lying::new(Lie::LosesAKey), &job, &()).unwrap();
+    let last = lying.last().unwrap();
+    assert!(
+        matches!(last.failure, Some(Error::WrongData { .. })),
+        "{:?}",
+        last.failure
+    );
+    assert!(lying.len() < 8);
+
+    let inserting = Job {
+        steps: vec![step("d", work("ycsb-d", Until::Operations(10), &|_| {}))],
+        ..base.clone()
+    };
+    let refused = check(&inserting.load, &inserting.steps, None).unwrap_err();
+    assert!(refused.to_string().contains("can be no step"), "{refused}");
 }

@@ -193,11 +193,12 @@ impl Session for Store {
 fn after_kill(memory: Memory, change: impl Fn(&mut Job)) -> PhaseResult {
     let folder = tempfile::tempdir().unwrap();
     let mut job = Job {
+        steps: Vec::new(),
         store: "forgetful".to_string(),
         repeat: 0,
         folder: folder.path().to_path_buf(),
         durability: DurabilityName::Synced,
-        cache_bytes: 1 << 20,
+        budget_bytes: 1 << 20,
         memory_limit_bytes: None,
         profile: Profile::Equal,
         overrides: BTreeMap::new(),

@@ -6,17 +6,18 @@ use kvzone_core::adapter::{Adapter, DurabilityName, Profile};
 use kvzone_core::calibration::{Memory, Null};
 use kvzone_core::driver::{PhaseResult, run_job};
 use kvzone_core::error::Error;
-use kvzone_core::job::{Job, KeySource, Load, Popularity, SizeChoice, Until, Writers};
+use kvzone_core::job::{Beside, Job, KeySource, Load, Popularity, SizeChoice, Until};
 use kvzone_core::key_patterns::{DataSet, KeyPattern};
 use kvzone_core::record::Phase;
 
 fn job(load: Load) -> Job {
     Job {
+        steps: Vec::new(),
         store: "memory".to_string(),
         repeat: 0,
         folder: Default::default(),
         durability: DurabilityName::Written,
-        cache_bytes: 1 << 20,
+        budget_bytes: 1 << 20,
         memory_limit_bytes: None,
         profile: Profile::Equal,
         overrides: Default::default(),
@@ -89,7 +90,11 @@ fn writers_write_beside_readers_and_count_apart() {
     let beside = |rate, threads| Load {
         threads,
         batch: 5,
-        writers: Some(Writers { threads: 2, rate }),
+        beside: Some(Beside {
+            kind: kvzone_core::workload::OperationKind::Update,
+            threads: 2,
+            rate,
+        }),
         until: Until::Operations(200_000),
         ..load("read-random")
     };

@@ -203,11 +203,12 @@ impl Session for OneThread {
 fn run(adapter: &dyn Adapter, load: Load) -> Result<PhaseResult> {
     let folder = tempfile::tempdir().unwrap();
     let job = Job {
+        steps: Vec::new(),
         store: adapter.name().to_string(),
         repeat: 0,
         folder: folder.path().to_path_buf(),
         durability: DurabilityName::Written,
-        cache_bytes: 1 << 20,
+        budget_bytes: 1 << 20,
         memory_limit_bytes: None,
         profile: Profile::Equal,
         overrides: BTreeMap::new(),

@@ -42,7 +42,7 @@ impl Cell {
         };
         let ratio = |store: &str| {
             let summary = summary.as_ref()?;
-            compare(&pairs(report, summary, store), report.seed)
+            compare(&pairs(report, summary, store))
         };
         let load = &campaign.loads[0];
         Cell {
@@ -90,7 +90,7 @@ fn ratio_text(comparison: Option<&Comparison>) -> String {
     });
     let doubt = match found.verdict {
         Verdict::Noise => " (noise)",
-        Verdict::Unknown => " (one round)",
+        Verdict::Unknown => " (fewer than five rounds)",
         Verdict::Higher | Verdict::Lower | Verdict::Equal => "",
     };
     format!("{}{range}{doubt}", three_digits(found.ratio))
@@ -220,7 +220,7 @@ impl Table {
 mod tests {
     use super::super::zdb::TABLES;
     use super::*;
-    use kvzone_core::statistics::bootstrap::Interval;
+    use kvzone_core::statistics::interval::Interval;
 
     fn table() -> Table {
         let cell = Cell {
@@ -232,6 +232,7 @@ mod tests {
                 Some(Comparison {
                     ratio: 2.0,
                     interval: Some(Interval {
+                        coverage: 0.9375,
                         low: 1.9,
                         high: 2.1,
                     }),

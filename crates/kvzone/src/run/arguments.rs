@@ -13,11 +13,11 @@ use clap::{Args, ValueEnum};
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{
-    After, KeySource, LatencyTarget, Load, Popularity, SizeChoice, Until, Writers,
+    After, Beside, KeySource, LatencyTarget, Load, Popularity, SizeChoice, Until,
 };
 use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
-use kvzone_core::workload::{MIXED, Sizes, find, is_trace};
+use kvzone_core::workload::{MIXED, OperationKind, Sizes, find, is_trace};
 
 use super::campaign::{Campaign, Contender};
 use super::job_file;
@@ -143,9 +143,9 @@ pub(crate) struct RunArguments {
     /// Give up --keep-latency below so many operations a second
     #[arg(long, value_name = "OPS", default_value_t = 10.0, value_parser = parse_positive)]
     least_rate: f64,
-    /// Each store's own cache
+    /// Each store's own memory: write buffers, filters and cache together
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
-    cache: u64,
+    budget: u64,
     /// Limit of each worker process, its page cache included [default: none]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     memory: Option<u64>,
@@ -237,10 +237,10 @@ impl From<AfterArgument> for After {
 
 /// [`Profile`] as an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ProfileArgument {
+pub(crate) enum ProfileArgument {
     /// As its authors ship it
     Default,
-    /// Same durability and cache for all, no compression
+    /// Same durability, memory and filters for all, reads verified, no compression
     Equal,
     /// Set by hand for the workload
     Tuned,
@@ -354,7 +354,8 @@ impl RunArguments {
                         first_rate: FIRST_RATE.max(self.least_rate),
                         least_rate: self.least_rate,
                     }),
-                writers: writers.map(|threads| Writers {
+                beside: writers.map(|threads| Beside {
+                    kind: OperationKind::Update,
                     threads,
                     rate: self.writer_rate,
                 }),
@@ -388,12 +389,13 @@ impl RunArguments {
         Ok(Campaign {
             contenders,
             loads,
+            steps: Vec::new(),
             _kept: kept,
             record: self.record.clone(),
             repeat: self.repeat,
             seed: self.seed,
             durability: self.durability.into(),
-            cache_bytes: self.cache,
+            budget_bytes: self.budget,
             memory_limit_bytes: self.memory,
             profile: self.profile.into(),
             cold: self.cold,

@@ -18,13 +18,13 @@ use std::sync::Arc;
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::driver;
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{After, Job, Load, Until};
+use kvzone_core::job::{Act, After, Job, Load, Step, Until};
 use kvzone_core::record::{Report, Run, SCHEMA, Status};
 use kvzone_core::statistics::rounds;
 use kvzone_core::workload;
 
 use crate::place::{self, Disk, RunFolder};
-use crate::supervisor::{Patience, Watcher, supervise};
+use crate::supervisor::{self, Patience, Watcher, supervise};
 use crate::weather::Weather;
 use crate::{machine, stores};
 
@@ -73,6 +73,8 @@ pub(crate) struct Campaign {
     pub(crate) contenders: Vec<Contender>,
     /// What they do, one after the other in each round.
     pub(crate) loads: Vec<Load>,
+    /// What follows each load, in place of its own mix.
+    pub(crate) steps: Vec<Step>,
     /// Folders with files that the loads name; they go away with the campaign.
     pub(crate) _kept: Vec<Arc<RunFolder>>,
     /// Record the first round as a trace.
@@ -83,8 +85,8 @@ pub(crate) struct Campaign {
     pub(crate) seed: u64,
     /// What every write promises.
     pub(crate) durability: DurabilityName,
-    /// Each store's own cache.
-    pub(crate) cache_bytes: u64,
+    /// Each store's own memory: write buffers, filters and cache.
+    pub(crate) budget_bytes: u64,
     /// Of each worker.
     pub(crate) memory_limit_bytes: Option<u64>,
     /// How far settings go.
@@ -150,7 +152,7 @@ impl Campaign {
             repeat,
             folder: folder.to_path_buf(),
             durability: self.durability,
-            cache_bytes: self.cache_bytes,
+            budget_bytes: self.budget_bytes,
             memory_limit_bytes: self.memory_limit_bytes,
             profile: contender.profile.unwrap_or(self.profile),
             overrides: contender.overrides.clone(),
@@ -162,17 +164,18 @@ impl Campaign {
             record: self.record.clone().filter(|_| repeat == 0),
             variant: contender.variant.clone(),
             load: load.clone(),
+            steps: self.steps.clone(),
         }
     }
 
     /// Refuses what cannot be, before anything is opened.
-    fn check(&self, directory: &Path) -> Result<()> {
+    pub(crate) fn check(&self, directory: &Path) -> Result<()> {
         // First: what checks a load makes its tables.
         let most_keys = self.loads.iter().map(|load| load.keys).max().unwrap_or(0);
         let tables = most_keys.saturating_mul(BYTES_OF_A_KEY);
-        place::check_memory(self.cache_bytes.saturating_add(tables))?;
+        place::check_memory(self.budget_bytes.saturating_add(tables))?;
         for load in &self.loads {
-            driver::check(load, self.reopen)?;
+            driver::check(load, &self.steps, self.reopen)?;
             for contender in &self.contenders {
                 let adapter = stores::find(&contender.store)?;
                 let job = self.job(contender, load, 0, directory);
@@ -183,8 +186,52 @@ impl Campaign {
                 }
             }
         }
-        let needed = self.loads.iter().map(room_needed).max().unwrap_or(0);
-        place::check_room(directory, needed)
+        place::check_room(directory, self.room_needed())
+    }
+
+    /// Bytes that the hungriest store may need.
+    fn room_needed(&self) -> u64 {
+        let needed = |load: &Load| {
+            // Of what is written again and again, no store keeps all.
+            let written = |step: &Step| match &step.act {
+                Act::Work(load) => room_needed(load),
+                _ => 0,
+            };
+            let steps = self.steps.iter().map(written).max().unwrap_or(0);
+            room_needed(load).max(steps)
+        };
+        self.loads.iter().map(needed).max().unwrap_or(0)
+    }
+
+    /// One store, one load, one round: a worker, and where it was killed, another that
+    /// looks at what is left.
+    pub(crate) fn turn(
+        &self,
+        directory: &Path,
+        contender: &Contender,
+        (load, repeat): (&Load, u32),
+        audience: &mut dyn Audience,
+    ) -> Result<supervisor::Outcome> {
+        let name = format!(
+            "{}-{}-{repeat}",
+            contender.store,
+            place::file_name(&load.workload)
+        );
+        let folder = RunFolder::create(directory, &name)?;
+        let job = self.job(contender, load, repeat, folder.path());
+        let mut outcome = supervise(&job, self.patience, audience)?;
+        if outcome.killed {
+            let job = Job {
+                after_kill: true,
+                record: None,
+                ..job
+            };
+            let judged = supervise(&job, self.patience, audience)?;
+            outcome.runs.extend(judged.runs);
+            outcome.notes.extend(judged.notes);
+            outcome.stopped |= judged.stopped;
+        }
+        Ok(outcome)
     }
 
     /// Runs everything. An error is one of KVZone's own, or of its arguments.
@@ -278,25 +325,10 @@ impl Rest<'_> {
         if self.left_out.contains(&known) {
             return Ok(true);
         }
-        let name = format!(
-            "{}-{}-{repeat}",
-            contender.store,
-            place::file_name(&load.workload)
-        );
-        let folder = RunFolder::create(self.directory, &name)?;
-        let job = self.campaign.job(contender, load, repeat, folder.path());
-        let mut outcome = supervise(&job, self.campaign.patience, audience)?;
-        if outcome.killed {
-            let job = Job {
-                after_kill: true,
-                record: None,
-                ..job
-            };
-            let judged = supervise(&job, self.campaign.patience, audience)?;
-            outcome.runs.extend(judged.runs);
-            outcome.notes.extend(judged.notes);
-            outcome.stopped |= judged.stopped;
-        }
+        let turn = (load, repeat);
+        let outcome = self
+            .campaign
+            .turn(self.directory, contender, turn, audience)?;
         for run in &outcome.runs {
             if run.status != Status::Ok {
                 audience.note(&what_happened(run));
@@ -317,7 +349,7 @@ impl Rest<'_> {
 }
 
 /// A sentence about a run that did not end well.
-fn what_happened(run: &Run) -> String {
+pub(crate) fn what_happened(run: &Run) -> String {
     let reason = run.error.as_deref().unwrap_or("no reason given");
     match run.status {
         // The reason names the store itself.

@@ -28,11 +28,12 @@ const FORMS: [(SizeChoice, SizeChoice, u32); 5] = [
 fn outcome(adapter: &dyn Adapter, load: &Load) -> Option<Option<String>> {
     let folder = tempfile::tempdir().unwrap();
     let job = Job {
+        steps: Vec::new(),
         store: adapter.name().to_string(),
         repeat: 0,
         folder: folder.path().to_path_buf(),
         durability: request_for(adapter, folder.path()).durability,
-        cache_bytes: 8 << 20,
+        budget_bytes: 8 << 20,
         memory_limit_bytes: None,
         profile: Profile::Equal,
         overrides: BTreeMap::new(),

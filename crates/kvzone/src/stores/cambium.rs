@@ -6,10 +6,11 @@
 //! | option | value |
 //! |---|---|
 //! | `keys` | `integer` where keys have 8 bytes or fewer and the engine has that option, unless overridden: keys are then big-endian numbers, filled up to 8 bytes for the engine |
-//! | `cache_bytes` | the cache asked for; the engine's default in profile `default` |
-//! | `compaction_memory_bytes` | half as much as the cache, from 4 to 64 MiB: a run with little memory has little for everything |
+//! | `write_buffer_bytes` | an eighth of the budget, as every store has it; of `forest`, which lets three times as much be in use, two thirds of that |
+//! | `cache_bytes` | the rest of the budget, with what filters take taken off where the engine has filters |
+//! | `compaction_memory_bytes` | an eighth of the budget, 4 MiB at least |
 //! | `size` | of an engine that takes its space beforehand: two and a half times what the entries take, and 64 MiB more, unless overridden |
-//! | all others | the engine's default |
+//! | all others, and in profile `default` the last three too | the engine's default |
 //!
 //! `alphard-file` and `alphard-raw` are engine `alphard` in a file and on a block device,
 //! as the paper measures both. The file is written to its end when it is made (`fill=on`),
@@ -17,7 +18,7 @@
 //! `KVZONE_DEVICE` names. **All that it carries is lost.**
 //!
 //! Durability is an argument of every write, and means exactly what
-//! [`cambium::Durability`] says; compression there is none. Sessions are clones
+//! [`cambium::Durability`] says. Sessions are clones
 //! of one counted reference. With `--queue`, requests go through
 //! [`Store::submit`] where an engine serves it by itself: `alphard`.
 
@@ -108,12 +109,10 @@ impl Cambium {
         if self.has("keys") && request.key_bytes as usize <= INTEGER_BYTES {
             chosen.insert("keys".to_string(), "integer".to_string());
         }
-        if self.has("cache_bytes") && request.profile != Profile::Default {
-            chosen.insert("cache_bytes".to_string(), request.cache_bytes.to_string());
-        }
-        if self.has("compaction_memory_bytes") && request.profile != Profile::Default {
-            let bytes = (request.cache_bytes / 2).clamp(4 << 20, 64 << 20);
-            chosen.insert("compaction_memory_bytes".to_string(), bytes.to_string());
+        if request.profile != Profile::Default {
+            for (name, bytes) in self.shares(request) {
+                chosen.insert(name.to_string(), bytes.to_string());
+            }
         }
         if self.raw {
             let device = std::env::var(DEVICE_VARIABLE).unwrap_or_default();
@@ -129,6 +128,29 @@ impl Cambium {
         chosen.extend(request.overrides.clone());
         self.refuse_unknown(&chosen)?;
         Ok(chosen)
+    }
+
+    /// What the engine's memory comes to, of a budget.
+    fn shares(&self, request: &OpenRequest) -> impl Iterator<Item = (&'static str, u64)> {
+        let shares = request.shares();
+        let (both, each) = (2 * shares.write_buffer_bytes, shares.write_buffer_bytes);
+        let write_buffer = match self.kind.name() {
+            "forest" => both / 3,
+            _ => each,
+        };
+        let cache = match (self.has("write_buffer_bytes"), self.has("filter_bits")) {
+            (true, true) => shares.cache_bytes,
+            (true, false) => request.budget_bytes - both,
+            _ => request.budget_bytes,
+        };
+        let all = [
+            ("write_buffer_bytes", write_buffer.max(1)),
+            ("cache_bytes", cache),
+            ("compaction_memory_bytes", each.max(4 << 20)),
+        ];
+        all.map(|(name, bytes)| (name, bytes, self.has(name)))
+            .into_iter()
+            .filter_map(|(name, bytes, is_there)| is_there.then_some((name, bytes)))
     }
 
     fn refuse_unknown(&self, chosen: &BTreeMap<String, String>) -> Result<()> {
@@ -219,7 +241,6 @@ impl Adapter for Cambium {
             .collect();
         settings.extend(self.chosen(request)?);
         settings.insert("durability".to_string(), request.durability.to_string());
-        settings.insert("compression".to_string(), "off".to_string());
         Ok(settings)
     }
 
@@ -452,15 +473,34 @@ impl Session for OneThread {
         if limit == 0 {
             return Ok(0);
         }
-        let mut visited = 0;
-        for entry in open.store.scan(from..)? {
-            let entry = entry?;
-            visit(entry.key.get(skipped..).unwrap_or_default(), &entry.value);
-            visited += 1;
-            if visited == limit {
-                break;
-            }
-        }
-        Ok(visited)
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        visit_all(open.store.scan(from..)?.take(limit), skipped, visit)
     }
+
+    fn walk(&mut self, backwards: bool, visit: &mut Visit<'_>) -> Result<u64> {
+        let open = &*self.open;
+        if !open.ordered {
+            return Err(kvzone_core::adapter::no_scan(open.name));
+        }
+        let skipped = open.integer_keys.map_or(0, |bytes| INTEGER_BYTES - bytes);
+        let entries = open.store.scan(..)?;
+        match backwards {
+            false => visit_all(entries, skipped, visit),
+            true => visit_all(entries.rev(), skipped, visit),
+        }
+    }
+}
+
+fn visit_all(
+    entries: impl Iterator<Item = cambium::Result<cambium::Entry>>,
+    skipped: usize,
+    visit: &mut Visit<'_>,
+) -> Result<u64> {
+    let mut visited = 0;
+    for entry in entries {
+        let entry = entry?;
+        visit(entry.key.get(skipped..).unwrap_or_default(), &entry.value);
+        visited += 1;
+    }
+    Ok(visited)
 }

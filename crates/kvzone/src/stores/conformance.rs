@@ -21,7 +21,7 @@ pub(crate) fn request(folder: &Path) -> OpenRequest {
     OpenRequest {
         folder: folder.to_path_buf(),
         durability: DurabilityName::Written,
-        cache_bytes: 8 << 20,
+        budget_bytes: 8 << 20,
         profile: Profile::Equal,
         overrides: BTreeMap::new(),
         expected_keys: 10_000,

@@ -14,7 +14,7 @@
 //! # Settings
 //! | setting | `default` | `equal` | `tuned` |
 //! |---|---|---|---|
-//! | `cache_bytes` | 32 MiB | the cache asked for | the same |
+//! | `cache_bytes` | 32 MiB | its share of the budget | the same |
 //! | `max_memtable_bytes` | 64 MiB | 64 MiB, or half of the cache if that is less | the same |
 //! | `worker_threads` | the machine's processors, at most 4 | the same | the same |
 //!
@@ -89,11 +89,11 @@ impl Plan {
         let cache = if is_default {
             32 << 20
         } else {
-            request.cache_bytes
+            request.shares().cache_bytes
         };
         let memtable = match is_default {
             true => 64 << 20,
-            false => (request.cache_bytes / 2).clamp(1 << 20, 64 << 20),
+            false => request.shares().write_buffer_bytes,
         };
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
         let mut settings = super::settings::Settings::new(NAME, request);

@@ -10,16 +10,17 @@
 //! # Settings
 //! | setting | `default` | `equal` | `tuned` |
 //! |---|---|---|---|
-//! | `cache_bytes` | 8 MiB, as shipped | as asked | as asked |
+//! | `cache_bytes` | 8 MiB, as shipped | its share of the budget | as `equal` |
 //! | `compression` | snappy, as shipped | off | off |
-//! | `write_buffer_bytes` | 4 MiB | 4 MiB | 64 MiB |
+//! | `write_buffer_bytes` | 4 MiB | an eighth of the budget | as `equal` |
 //! | `max_file_bytes` | 2 MiB | 2 MiB | 32 MiB |
 //! | `block_bytes` | 4 KiB | 4 KiB | 4 KiB |
-//! | `bloom_bits` a key | 0 | 0 | 10 |
+//! | `bloom_bits` a key | 0 | 10 | 10 |
 //! | `max_open_files` | 1000 | 1000 | 1000 |
-//! | `verify_checksums` of reads | off, as shipped | off | off |
+//! | `verify_checksums` of reads | off, as shipped | on, as every other store | on |
 //!
-//! `cache_bytes` is the cache of blocks; up to two write buffers come on top.
+//! `cache_bytes` is the cache of blocks; up to two write buffers come on top, and the
+//! filters of open tables: [`OpenRequest::shares`] counts both.
 //!
 //! # Waiting for it
 //! LevelDB has no call that waits for compaction. [`Open::settle`] looks at what
@@ -40,7 +41,8 @@ use std::time::{Duration, Instant};
 
 use cambium::Durability;
 use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile, Session,
+    Adapter, Availability, Capabilities, DurabilityName, FILTER_BITS, OpenRequest, OpenStore,
+    Profile, Session,
 };
 use kvzone_core::error::{Error, Result};
 
@@ -126,23 +128,21 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     };
     let mut settings = Settings::new(NAME, request);
     settings.state("sync", if sync { "on" } else { "off" });
-    let cache_bytes = if shipped {
-        8 << 20
-    } else {
-        request.cache_bytes
-    };
+    let shares = request.shares();
+    let by_budget = |as_shipped, share| if shipped { as_shipped } else { share };
+    let cache_bytes = by_budget(8 << 20, shares.cache_bytes);
+    let write_buffer_bytes = by_budget(4 << 20, shares.write_buffer_bytes);
     let compression = if shipped { "snappy" } else { "off" };
     Ok(Plan {
         cache_bytes: settings.number("cache_bytes", cache_bytes)?,
         snappy: settings.word("compression", compression, &["off", "snappy"])? == "snappy",
-        write_buffer_bytes: settings
-            .number("write_buffer_bytes", if tuned { 64 << 20 } else { 4 << 20 })?,
+        write_buffer_bytes: settings.number("write_buffer_bytes", write_buffer_bytes)?,
         max_file_bytes: settings
             .number("max_file_bytes", if tuned { 32 << 20 } else { 2 << 20 })?,
         block_bytes: settings.number("block_bytes", 4 << 10)?,
-        bloom_bits: settings.int("bloom_bits", if tuned { 10 } else { 0 })?,
+        bloom_bits: settings.int("bloom_bits", if shipped { 0 } else { FILTER_BITS as c_int })?,
         max_open_files: settings.int("max_open_files", 1000)?,
-        verify_checksums: settings.flag("verify_checksums", false)?,
+        verify_checksums: settings.flag("verify_checksums", !shipped)?,
         sync,
         printed: settings.finish()?,
     })

@@ -14,7 +14,7 @@
 //! # Settings
 //! | setting | `default` | `equal` | `tuned` |
 //! |---|---|---|---|
-//! | `cache_bytes` | 1 GiB, as shipped | the cache asked for | the same |
+//! | `cache_bytes` | 1 GiB, as shipped | the budget | the same |
 //! | `two_phase_commit` | off, as shipped | the same | the same |
 //! | `quick_repair` | off, as shipped | the same | the same |
 //!
@@ -87,7 +87,7 @@ impl Plan {
         }
         let cache = match request.profile {
             Profile::Default => 1 << 30,
-            _ => request.cache_bytes,
+            _ => request.budget_bytes,
         };
         let mut settings = super::settings::Settings::new(NAME, request);
         settings.state("durability", request.durability);

@@ -14,12 +14,12 @@
 //! # Settings
 //! | setting | `default` | `equal` | `tuned` |
 //! |---|---|---|---|
-//! | `cache_bytes` | 32 MiB, as shipped | as asked | as asked |
+//! | `cache_bytes` | 32 MiB, as shipped | its share of the budget | as `equal` |
 //! | `compression` | snappy, as shipped | off | off |
-//! | `write_buffer_bytes` | 64 MiB | 64 MiB | 64 MiB |
-//! | `write_buffers` | 2 | 2 | 4 |
+//! | `write_buffer_bytes` | 64 MiB | an eighth of the budget | as `equal` |
+//! | `write_buffers` | 2 | 2 | 2 |
 //! | `background_jobs` | 2 | 2 | as many as there are processors, 2 at least |
-//! | `bloom_bits` a key | 0 | 0 | 10 |
+//! | `bloom_bits` a key | 0 | 10 | 10 |
 //! | `max_open_files` | no limit | no limit | no limit |
 //! | `verify_checksums` of reads | on, as shipped | on | on |
 //! | `blob_files` | fixed by the name: off in `rocksdb`, on in `rocksdb-blob` | | |
@@ -30,7 +30,8 @@
 //! | `blob_gc_force_threshold` | 1.0 | 1.0 | 1.0 |
 //!
 //! `cache_bytes` is the cache of blocks, with blobs in the same one; up to
-//! `write_buffers` times `write_buffer_bytes` come on top. The last five are
+//! `write_buffers` times `write_buffer_bytes` come on top, and the filters of open
+//! tables: [`OpenRequest::shares`] counts both. The last five are
 //! those of `rocksdb-blob` alone.
 //!
 //! A read goes into the caller's buffer (`rocksdb_get_into_buffer`) where the
@@ -47,7 +48,8 @@ use std::time::Duration;
 
 use cambium::Durability;
 use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile, Session,
+    Adapter, Availability, Capabilities, DurabilityName, FILTER_BITS, OpenRequest, OpenStore,
+    Profile, Session,
 };
 use kvzone_core::error::{Error, Result};
 
@@ -198,19 +200,18 @@ fn plan(store: &'static str, request: &OpenRequest) -> Result<Plan> {
     let buffered = durability == DurabilityName::Buffered;
     settings.state("manual_wal_flush", on_or_off(buffered));
     settings.state("blob_files", on_or_off(store == BLOB));
-    let cache_bytes = if shipped {
-        32 << 20
-    } else {
-        request.cache_bytes
-    };
+    let shares = request.shares();
+    let by_budget = |as_shipped, share| if shipped { as_shipped } else { share };
+    let cache_bytes = by_budget(32 << 20, shares.cache_bytes);
+    let write_buffer_bytes = by_budget(64 << 20, shares.write_buffer_bytes);
     let compression = if shipped { "snappy" } else { "off" };
     let jobs = if tuned { processors() } else { 2 };
-    let bloom = if tuned { 10 } else { 0 };
+    let bloom = if shipped { 0 } else { FILTER_BITS as c_int };
     Ok(Plan {
         cache_bytes: settings.number("cache_bytes", cache_bytes)?,
         snappy: settings.word("compression", compression, &["off", "snappy"])? == "snappy",
-        write_buffer_bytes: settings.number("write_buffer_bytes", 64 << 20)?,
-        write_buffers: settings.int("write_buffers", if tuned { 4 } else { 2 })?,
+        write_buffer_bytes: settings.number("write_buffer_bytes", write_buffer_bytes)?,
+        write_buffers: settings.int("write_buffers", 2)?,
         background_jobs: settings.int("background_jobs", jobs)?,
         bloom_bits: settings.int("bloom_bits", bloom)?,
         max_open_files: settings.int("max_open_files", -1)?,

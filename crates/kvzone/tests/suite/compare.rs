@@ -19,13 +19,15 @@ fn compare_tells_by_its_exit_status_what_became_worse() {
             "fill-random",
             "--keys",
             "500",
+            "--repeat",
+            "5",
             "--json",
             "out.json",
         ],
     );
     assert!(made.status.success(), "{}", text(&made.stderr));
     let first = report(folder.path());
-    let with_rate = |name: &str, rates: [f64; 3]| {
+    let with_rate = |name: &str, rates: [f64; 5]| {
         let mut other = first.clone();
         for (run, rate) in other["runs"].as_array_mut().unwrap().iter_mut().zip(rates) {
             run["ops_per_second"] = rate.into();
@@ -33,8 +35,8 @@ fn compare_tells_by_its_exit_status_what_became_worse() {
         let bytes = serde_json::to_vec(&other).unwrap();
         std::fs::write(folder.path().join(name), bytes).unwrap();
     };
-    with_rate("before.json", [100.0, 101.0, 102.0]);
-    with_rate("slower.json", [50.0, 51.0, 52.0]);
+    with_rate("before.json", [100.0, 101.0, 102.0, 100.5, 101.5]);
+    with_rate("slower.json", [50.0, 51.0, 52.0, 50.5, 51.5]);
     let compare = |more: &[&str]| {
         let mut arguments = vec!["compare", "before.json"];
         arguments.extend(more);

@@ -10,6 +10,7 @@ mod device;
 mod harness;
 mod kill;
 mod list;
+mod matrix;
 mod reproduce;
 mod run;
 mod trace;

@@ -23,7 +23,7 @@ const FIELDS: [&str; 34] = [
     "user_bytes",
     "durability",
     "profile",
-    "cache_bytes",
+    "budget_bytes",
     "memory_limit_bytes",
     "target_rate",
     "status",

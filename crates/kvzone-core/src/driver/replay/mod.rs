@@ -280,7 +280,7 @@ fn check(load: &Load, trace: &Replayed) -> Result<()> {
         "its batches and its rate are its own; --speed makes it faster".to_string()
     } else if load.kind_threads.is_some() || load.give_up.is_some() {
         "its threads are alike, and all of it is issued".to_string()
-    } else if load.writers.is_some() || load.mix.is_some() || load.lifetime.is_some() {
+    } else if load.beside.is_some() || load.mix.is_some() || load.lifetime.is_some() {
         "its operations are its own".to_string()
     } else {
         return Ok(());

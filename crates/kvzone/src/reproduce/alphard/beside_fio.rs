@@ -119,7 +119,7 @@ pub(super) fn measure(arguments: &ReproduceArguments) -> Result<(Value, Shown)> 
             output::complain(&format!("kvzone: {}, round {round}", point.label));
             measured.push(one_round(folder.path(), point, bytes, limit)?);
         }
-        rows.push(row(point, &measured, arguments.seed));
+        rows.push(row(point, &measured));
         found.extend(measured.iter().map(|round| {
             json!({
                 "point": point.label, "bytes_per_second": round.ours,
@@ -146,7 +146,7 @@ pub(super) fn measure(arguments: &ReproduceArguments) -> Result<(Value, Shown)> 
     Ok((json!({"schema": "kvzone-fio/1", "rounds": found}), shown))
 }
 
-fn row(point: &Point, rounds: &[Round], seed: u64) -> Vec<String> {
+fn row(point: &Point, rounds: &[Round]) -> Vec<String> {
     let median = |of: &dyn Fn(&Round) -> f64| {
         let all: Vec<f64> = rounds.iter().map(of).collect();
         three_digits(fio::median(&all))
@@ -158,7 +158,7 @@ fn row(point: &Point, rounds: &[Round], seed: u64) -> Vec<String> {
             .iter()
             .map(|round| (round.ours, round.fio[policy]))
             .collect();
-        let ratio = ratio_text(compare(&pairs, seed));
+        let ratio = ratio_text(compare(&pairs));
         let rate = median(&|round| round.fio[policy] / 1e6);
         row.push(format!("{rate}: {ratio}"));
     }

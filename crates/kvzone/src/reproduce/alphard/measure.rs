@@ -131,7 +131,7 @@ impl Measured {
             Some((run.ops_per_second, theirs.ops_per_second))
         };
         let pairs: Vec<(f64, f64)> = ours.runs.iter().filter_map(pair).collect();
-        compare(&pairs, self.report.seed)
+        compare(&pairs)
     }
 
     /// True if every store did everything, and all answered the same.
@@ -330,12 +330,13 @@ fn campaign(
             .map(|one| contender(one, arguments.device.as_deref()))
             .collect(),
         loads: vec![load],
+        steps: Vec::new(),
         _kept: Vec::new(),
         record: None,
         repeat: measured.repeat,
         seed: arguments.seed,
         durability: DurabilityName::Synced,
-        cache_bytes: memory / 4,
+        budget_bytes: memory / 4,
         memory_limit_bytes: Some(memory),
         profile: Profile::Equal,
         cold: false,
@@ -370,11 +371,12 @@ mod tests {
     fn report(ended: &[(&'static str, Status, f64)]) -> Report {
         let run = |&(label, status, rate): &(&str, Status, f64)| {
             let job = kvzone_core::job::Job {
+                steps: Vec::new(),
                 store: label.to_string(),
                 repeat: 0,
                 folder: std::path::PathBuf::new(),
                 durability: DurabilityName::Synced,
-                cache_bytes: 0,
+                budget_bytes: 0,
                 memory_limit_bytes: None,
                 profile: Profile::Equal,
                 overrides: Default::default(),

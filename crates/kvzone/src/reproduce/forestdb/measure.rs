@@ -2,7 +2,7 @@
 
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::error::Result;
-use kvzone_core::job::{KeySource, Load, SizeChoice, Until, Writers};
+use kvzone_core::job::{Beside, KeySource, Load, SizeChoice, Until};
 use kvzone_core::key_patterns::{DataSet, KeyPattern};
 use kvzone_core::record::{Phase, Report, Run, SCHEMA, Status};
 use kvzone_core::report::summary::different_answers;
@@ -168,7 +168,7 @@ impl Measured {
             Some((run.ops_per_second, theirs.ops_per_second))
         };
         let pairs: Vec<(f64, f64)> = ours.runs.iter().filter_map(pair).collect();
-        compare(&pairs, self.seed)
+        compare(&pairs)
     }
 }
 
@@ -330,7 +330,8 @@ fn campaign(point: &Point, contestants: &[Contestant], asked: Asked<'_>) -> Resu
         threads: point.threads,
         batch: batch(point, workload).1,
         batch_least: Some(batch(point, workload).0),
-        writers: point.writer_rate.map(|rate| Writers {
+        beside: point.writer_rate.map(|rate| Beside {
+            kind: kvzone_core::workload::OperationKind::Update,
             threads: 1,
             rate: Some(rate),
         }),
@@ -342,6 +343,7 @@ fn campaign(point: &Point, contestants: &[Contestant], asked: Asked<'_>) -> Resu
         ..Load::default()
     };
     Ok(Campaign {
+        steps: Vec::new(),
         contenders: contestants
             .iter()
             .map(|one| contender(one, memory))
@@ -352,7 +354,7 @@ fn campaign(point: &Point, contestants: &[Contestant], asked: Asked<'_>) -> Resu
         repeat: asked.repeat,
         seed: arguments.seed,
         durability: DurabilityName::Synced,
-        cache_bytes: memory / 4,
+        budget_bytes: memory / 4,
         memory_limit_bytes: Some(memory),
         profile: Profile::Equal,
         cold: false,

@@ -35,7 +35,6 @@ use kvzone_core::statistics::rounds::order;
 
 use super::ReproduceArguments;
 use super::document;
-use crate::allocator;
 use crate::limits::{Hierarchy, MemoryGroup};
 use crate::output;
 use crate::place::{self, Disk, RunFolder};
@@ -250,7 +249,7 @@ fn in_child(task: &Task, group: Option<&MemoryGroup>) -> Result<Answer> {
     let program = std::env::current_exe().map_err(failed)?;
     let mut child = Command::new(program)
         .arg("compact-worker")
-        .envs(allocator::frugal(group.is_some()))
+        .envs((group.is_some()).then_some(crate::supervisor::ONE_ARENA))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

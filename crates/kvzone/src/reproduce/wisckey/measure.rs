@@ -154,7 +154,7 @@ impl Measured {
             Some((run.ops_per_second, theirs.ops_per_second))
         };
         let pairs: Vec<(f64, f64)> = ours.runs.iter().filter_map(pair).collect();
-        compare(&pairs, self.asked.seed)
+        compare(&pairs)
     }
 
     /// True if every store did everything, and all answered the same.
@@ -297,12 +297,13 @@ fn campaign(
     Campaign {
         contenders: contestants.iter().map(contender).collect(),
         loads: vec![load],
+        steps: Vec::new(),
         _kept: Vec::new(),
         record: None,
         repeat: asked.repeat,
         seed: asked.seed,
         durability: DurabilityName::Written,
-        cache_bytes: CACHE_BYTES,
+        budget_bytes: CACHE_BYTES,
         memory_limit_bytes: Some(arguments.memory.unwrap_or(memory)),
         profile: Profile::Equal,
         cold: point.cold,

@@ -19,7 +19,7 @@
 //! |---|---|---|---|
 //! | `mode` | `transactional` | `transactional` | `transactional` |
 //! | `type` | `btree` | `btree` | `btree` |
-//! | `cache_bytes` | as shipped: 256 KiB | the cache asked for | as `equal` |
+//! | `cache_bytes` | as shipped: 256 KiB | the budget | as `equal` |
 //! | `page_bytes` | 4096 | 4096 | 16 KiB where a value is larger than 1 KiB |
 //! | `log_buffer_bytes` | as shipped: 32,000 | 1 MiB | 4 MiB |
 //! | `log_file_bytes` | as shipped: 10 MiB | 64 MiB | 64 MiB |
@@ -94,7 +94,7 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     let transactional = mode == "transactional";
     let hash = settings.word("type", "btree", &["btree", "hash"])? == "hash";
     let large = tuned && request.expected_value_bytes > SMALL_VALUE_BYTES;
-    let cache = by_profile(CACHE_BYTES, request.cache_bytes, request.cache_bytes);
+    let cache = by_profile(CACHE_BYTES, request.budget_bytes, request.budget_bytes);
     let cache_bytes = settings.number("cache_bytes", cache)?;
     let page_bytes = settings.number("page_bytes", if large { 16 << 10 } else { 4096 })?;
     let (mut log_buffer, mut log_file, mut checkpoint) = (0, 0, 0);

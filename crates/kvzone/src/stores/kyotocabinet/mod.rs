@@ -16,8 +16,8 @@
 //! |---|---|---|---|
 //! | `type` | `hash` | `hash` | `hash` |
 //! | `buckets` (`#bnum`) | as shipped: 1,048,583, and 65,536 in a tree | twice the expected entries, no fewer than shipped; in a tree a tenth of them | as `equal` |
-//! | `mapped_bytes` (`#msiz`) | as shipped: 64 MiB | the cache asked for | the whole file, as it is expected to be, where that is more |
-//! | `page_cache_bytes` (`#pccap`, tree) | as shipped: 64 MiB | the cache asked for | as `equal` |
+//! | `mapped_bytes` (`#msiz`) | as shipped: 64 MiB | the budget | the whole file, as it is expected to be, where that is more |
+//! | `page_cache_bytes` (`#pccap`, tree) | as shipped: 64 MiB | the budget | as `equal` |
 //! | `linear` (`#opts=l`) | off | off | on: chains are lists, not trees, as its documents advise where there are buckets enough |
 //! | `batch` | `bulk` | `bulk` | `bulk` |
 //!
@@ -118,7 +118,7 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     let cache = if shipped {
         MAPPED_BYTES
     } else {
-        request.cache_bytes
+        request.budget_bytes
     };
     let tuned = request.profile == Profile::Tuned;
     let mapped = if tuned {

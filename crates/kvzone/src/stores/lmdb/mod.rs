@@ -21,7 +21,7 @@
 //! | `no_read_ahead` | off | off | off |
 //! | `max_readers` | 126, or as many as there are threads and 16 | the same | the same |
 //!
-//! It has no cache of its own but the operating system's, so `--cache` means
+//! It has no cache of its own but the operating system's, so `--budget` means
 //! nothing to it, and no compression.
 //!
 //! # How it is called

@@ -17,7 +17,9 @@ use kvzone_core::error::{Error, Result};
 
 use super::{NAME, Plan};
 use cambium_foreign::library::{Handle, bytes};
-use cambium_foreign::lmdb::{Database, FIRST, Functions, NEXT, Piece, READ_ONLY, SET_RANGE, load};
+use cambium_foreign::lmdb::{
+    Database, FIRST, Functions, LAST, NEXT, PREVIOUS, Piece, READ_ONLY, SET_RANGE, load,
+};
 
 /// Opens the environment of a folder.
 pub(super) fn open(plan: &Plan, folder: &Path) -> Result<Arc<dyn OpenStore>> {
@@ -229,15 +231,21 @@ impl OneThread {
         Ok(true)
     }
 
-    fn scan_renewed(&self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
+    /// Entries from where `first` goes with key `from`, each `then` from the one before.
+    fn scan_renewed(
+        &self,
+        from: &[u8],
+        (first, then): (c_uint, c_uint),
+        limit: u64,
+        visit: &mut Visit<'_>,
+    ) -> Result<u64> {
         let functions = self.open.functions;
         let cursor = self.cursor.get();
         // SAFETY: a cursor of the transaction that was renewed.
         let renewed = unsafe { (functions.cursor_renew)(self.reading.get(), cursor) };
         functions.answer("cursor_renew", renewed)?;
         let (mut key, mut value) = (Piece::new(from), Piece::empty());
-        // No key is empty, and LMDB takes none that is.
-        let mut operation = if from.is_empty() { FIRST } else { SET_RANGE };
+        let mut operation = first;
         let mut visited = 0;
         while visited < limit {
             // SAFETY: a cursor of a live transaction; bytes that stay.
@@ -250,7 +258,7 @@ impl OneThread {
             // SAFETY: as above.
             visit(found, unsafe { bytes(value.start, value.length) });
             visited += 1;
-            operation = NEXT;
+            operation = then;
         }
         Ok(visited)
     }
@@ -279,7 +287,20 @@ impl Session for OneThread {
 
     fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
         self.renew()?;
-        let visited = self.scan_renewed(from, limit, visit);
+        // No key is empty, and LMDB takes none that is.
+        let first = if from.is_empty() { FIRST } else { SET_RANGE };
+        let visited = self.scan_renewed(from, (first, NEXT), limit, visit);
+        self.reset();
+        visited
+    }
+
+    fn walk(&mut self, backwards: bool, visit: &mut Visit<'_>) -> Result<u64> {
+        self.renew()?;
+        let moves = match backwards {
+            false => (FIRST, NEXT),
+            true => (LAST, PREVIOUS),
+        };
+        let visited = self.scan_renewed(&[], moves, u64::MAX, visit);
         self.reset();
         visited
     }

@@ -175,14 +175,17 @@ impl Session for OneThread {
     fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
         let mut walk = Walk::new(&self.database)?;
         walk.seek(from);
-        let mut visited = 0;
-        while visited < limit && walk.is_valid() {
-            visit(walk.key(), walk.value());
-            walk.advance();
-            visited += 1;
+        walk.visit(limit, Walk::advance, visit)
+    }
+
+    fn walk(&mut self, backwards: bool, visit: &mut Visit<'_>) -> Result<u64> {
+        let mut walk = Walk::new(&self.database)?;
+        if backwards {
+            walk.seek_to_last();
+            return walk.visit(u64::MAX, Walk::retreat, visit);
         }
-        walk.finish()?;
-        Ok(visited)
+        walk.seek(&[]);
+        walk.visit(u64::MAX, Walk::advance, visit)
     }
 }
 
@@ -213,6 +216,23 @@ impl<'a> Walk<'a> {
         unsafe { (self.functions().iter_seek)(self.iterator.get(), start(from), from.len()) };
     }
 
+    fn seek_to_last(&mut self) {
+        // SAFETY: a live iterator.
+        unsafe { (self.functions().iter_seek_to_last)(self.iterator.get()) };
+    }
+
+    /// Entries from where it stands on, each a move from the one before.
+    fn visit(mut self, limit: u64, go: fn(&mut Self), visit: &mut Visit<'_>) -> Result<u64> {
+        let mut visited = 0;
+        while visited < limit && self.is_valid() {
+            visit(self.key(), self.value());
+            go(&mut self);
+            visited += 1;
+        }
+        self.finish()?;
+        Ok(visited)
+    }
+
     fn is_valid(&self) -> bool {
         // SAFETY: a live iterator.
         unsafe { (self.functions().iter_valid)(self.iterator.get()) != 0 }
@@ -238,6 +258,11 @@ impl<'a> Walk<'a> {
     fn advance(&mut self) {
         // SAFETY: a live iterator that is valid.
         unsafe { (self.functions().iter_next)(self.iterator.get()) };
+    }
+
+    fn retreat(&mut self) {
+        // SAFETY: a live iterator that is valid.
+        unsafe { (self.functions().iter_prev)(self.iterator.get()) };
     }
 
     /// An iterator that ended early says why.

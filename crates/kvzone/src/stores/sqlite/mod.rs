@@ -16,7 +16,7 @@
 //! | setting | `default` | `equal` | `tuned` |
 //! |---|---|---|---|
 //! | `table` | by the keys' size | by the keys' size | by the keys' size |
-//! | `cache_bytes` | 2 MB a connection, as shipped | as asked, divided among connections | as `equal` |
+//! | `cache_bytes` | 2 MB a connection, as shipped | the budget, divided among connections | as `equal` |
 //! | `page_bytes` | 4096 | 4096 | 4096 |
 //! | `wal_autocheckpoint` pages | 1000 | 1000 | 10000 |
 //! | `mmap_bytes` | 0 | 0 | 0 |
@@ -99,7 +99,7 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     let cache = if shipped {
         CACHE_BYTES * connections
     } else {
-        request.cache_bytes
+        request.budget_bytes
     };
     let cache_bytes = settings.number("cache_bytes", cache)?;
     settings.state("connections", connections);

@@ -69,6 +69,8 @@ impl OpenStore for Open {
             delete: connection.prepare("DELETE FROM entries WHERE key = ?1")?,
             scan: connection
                 .prepare("SELECT key, value FROM entries WHERE key >= ?1 ORDER BY key LIMIT ?2")?,
+            walk: connection.prepare("SELECT key, value FROM entries ORDER BY key")?,
+            walk_back: connection.prepare("SELECT key, value FROM entries ORDER BY key DESC")?,
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
             connection,
@@ -106,6 +108,8 @@ struct OneThread {
     put: Statement,
     delete: Statement,
     scan: Statement,
+    walk: Statement,
+    walk_back: Statement,
     begin: Statement,
     commit: Statement,
     connection: Connection,
@@ -192,19 +196,19 @@ impl OneThread {
     }
 
     /// The statement is reset by the caller.
-    fn visit_rows(&self, limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
+    fn visit_rows(&self, rows: &Statement, limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
         let mut visited = 0;
-        while visited < limit && self.connection.step("scan", &self.scan)? {
+        while visited < limit && self.connection.step("scan", rows)? {
             // SAFETY: used before the next step.
-            let value = unsafe { self.scan.bytes(1) };
+            let value = unsafe { rows.bytes(1) };
             match self.open.plan.integer_keys {
                 Some(key_bytes) => {
-                    let key = key_of(self.scan.number(0));
+                    let key = key_of(rows.number(0));
                     visit(&key[NUMBER_BYTES.saturating_sub(key_bytes)..], value);
                 }
                 None => {
                     // SAFETY: used before the next step.
-                    visit(unsafe { self.scan.bytes(0) }, value);
+                    visit(unsafe { rows.bytes(0) }, value);
                 }
             }
             visited += 1;
@@ -248,8 +252,19 @@ impl Session for OneThread {
         unsafe { self.bind_key(&self.scan, from) }?;
         self.scan
             .bind_number(2, i64::try_from(limit).unwrap_or(i64::MAX))?;
-        let visited = self.visit_rows(limit, visit);
+        let visited = self.visit_rows(&self.scan, limit, visit);
         self.scan.reset();
+        visited
+    }
+
+    fn walk(&mut self, backwards: bool, visit: &mut Visit<'_>) -> Result<u64> {
+        let rows = if backwards {
+            &self.walk_back
+        } else {
+            &self.walk
+        };
+        let visited = self.visit_rows(rows, u64::MAX, visit);
+        rows.reset();
         visited
     }
 }

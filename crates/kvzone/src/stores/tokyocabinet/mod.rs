@@ -111,11 +111,11 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     let mapped = match (tree, shipped) {
         (true, _) => 0,
         (false, true) => MAPPED_BYTES,
-        (false, false) => request.cache_bytes,
+        (false, false) => request.budget_bytes,
     };
     let (mut leaves, mut nodes) = (0, 0);
     if tree {
-        let fit = (request.cache_bytes / leaf).max(1);
+        let fit = (request.budget_bytes / leaf).max(1);
         leaves = settings.number("cached_leaves", if shipped { CACHED_LEAVES } else { fit })?;
         nodes = settings.number("cached_nodes", CACHED_NODES)?;
     }

@@ -1,12 +1,12 @@
-//! Threads that write while those that count read (see
-//! [`Writers`]).
+//! Threads that write while those that count read, or the other way round (see
+//! [`Beside`]).
 //!
-//! They draw from streams of their own, so what the readers are asked does not
-//! depend on them, and end when the readers do. What they wrote counts for the
+//! They draw from streams of their own, so what the others are asked does not
+//! depend on them, and end when the others do. What they moved counts for the
 //! bytes of the phase, and stands in `extra`: `writers_operations`,
 //! `writers_ops_per_second`, `writers_calls`, `writers_latency_ns` (of a call:
 //! from the intended start in an open loop), `writers_overdue` (due, and not
-//! issued in the end).
+//! issued in the end); of readers likewise, beginning with `readers_`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,59 +20,66 @@ use super::super::stream::{Stream, StreamPlan};
 use super::{Signals, Work};
 use crate::adapter::OpenStore;
 use crate::error::{Error, Result};
-use crate::job::{Popularity, Writers};
+use crate::job::{Beside, Popularity, SizeChoice};
 use crate::random::mix_two;
 use crate::record::Phase;
 use crate::workload::OperationKind;
 
 /// Tells their streams from those of the phase's other threads.
-const WRITERS: u64 = 0x7772_6974;
+const BESIDE: u64 = 0x7772_6974;
 
-/// All that they do.
-const MIX: &[(OperationKind, u32)] = &[(OperationKind::Update, 100)];
+/// All that they do, whichever it is.
+const UPDATES: &[(OperationKind, u32)] = &[(OperationKind::Update, 100)];
+const READS: &[(OperationKind, u32)] = &[(OperationKind::Read, 100)];
 
 impl Work<'_> {
-    /// The writers of this phase, if it has some.
-    pub(super) fn accompanied(&self) -> Option<Writers> {
-        self.load.writers.filter(|_| self.phase == Phase::Run)
+    /// The threads beside those that count, if this phase has some.
+    pub(super) fn accompanied(&self) -> Option<Beside> {
+        self.load.beside.filter(|_| self.phase == Phase::Run)
     }
 
-    pub(super) fn writers<'b>(
+    pub(super) fn beside<'b>(
         &'b self,
         store: &Arc<dyn OpenStore>,
         signals: &'b Signals,
         progress: &'b AtomicU64,
     ) -> Result<Vec<Issuer<'b>>> {
-        let Some(writers) = self.accompanied() else {
+        let Some(beside) = self.accompanied() else {
             return Ok(Vec::new());
         };
         let thread = |thread: u32| {
             let thread = u64::from(thread);
             let plan = StreamPlan {
                 keys: &self.plan.keys,
-                mix: MIX,
+                mix: match beside.kind {
+                    OperationKind::Read => READS,
+                    _ => UPDATES,
+                },
                 popularity: Popularity::Uniform,
                 seed: self.load.seed,
-                threads: u64::from(writers.threads),
+                threads: u64::from(beside.threads),
                 operations: None,
                 span: 1,
                 scans: self.plan.scans,
                 missing: 0,
                 lifetime: None,
             };
-            let purpose = mix_two(WRITERS, thread);
+            let purpose = mix_two(BESIDE, thread);
             let issue = Issue {
-                schedule: writers.rate.map(|rate| Schedule {
+                schedule: beside.rate.map(|rate| Schedule {
                     first: thread as f64 * 1e9 / rate,
-                    interval: f64::from(writers.threads) * 1e9 / rate,
+                    interval: f64::from(beside.threads) * 1e9 / rate,
                 }),
-                batch: self.batch(),
+                batch: match beside.kind {
+                    OperationKind::Update => self.batch(),
+                    _ => SizeChoice::Fixed(1),
+                },
                 enough: Some(&signals.enough),
                 ..self.issue(signals, progress, purpose)
             };
-            let recorder = Recorder::new(&[OperationKind::Update], writers.rate.is_some())?;
+            let recorder = Recorder::new(&[beside.kind], beside.rate.is_some())?;
             let session = store.clone().session()?;
-            let stream = Stream::new(plan, WRITERS, thread);
+            let stream = Stream::new(plan, BESIDE, thread);
             Ok(Issuer::new(
                 issue,
                 session,
@@ -81,27 +88,28 @@ impl Work<'_> {
                 recorder,
             ))
         };
-        (0..writers.threads).map(thread).collect()
+        (0..beside.threads).map(thread).collect()
     }
 }
 
-/// Puts what the writers did into the result of the readers.
+/// Puts what the threads beside did into the result of those that count.
 pub(super) fn add(
     result: &mut PhaseResult,
     store: &'static str,
-    writers: Writers,
+    beside: Beside,
     threads: Vec<Option<Issued>>,
 ) -> Result<()> {
     let mut recorders = Vec::new();
     let (mut overdue, mut ended) = (0, 0);
     for thread in threads {
         let Some(thread) = thread else {
-            let words = "a writing thread of the load generator panicked inside a call";
+            let words = "a thread of the load generator, beside others, panicked inside a call";
             let failure = || Error::store(store, "session", words);
             result.failure.get_or_insert_with(failure);
             continue;
         };
         result.user_bytes_written += thread.bytes_written;
+        result.user_bytes_read += thread.bytes_read;
         overdue += thread.overdue;
         ended = ended.max(thread.ended);
         recorders.push(thread.recorder);
@@ -116,16 +124,20 @@ pub(super) fn add(
     };
     let calls: u64 = merged.calls.values().sum();
     let extra = [
-        ("threads", json!(writers.threads)),
-        ("target_rate", json!(writers.rate)),
+        ("threads", json!(beside.threads)),
+        ("target_rate", json!(beside.rate)),
         ("operations", json!(merged.operations)),
         ("ops_per_second", json!(rate)),
         ("calls", json!(calls)),
         ("latency_ns", json!(merged.latency)),
         ("overdue", json!(overdue)),
     ];
+    let whose = match beside.kind {
+        OperationKind::Read => "readers",
+        _ => "writers",
+    };
     for (name, value) in extra {
-        result.extra.insert(format!("writers_{name}"), value);
+        result.extra.insert(format!("{whose}_{name}"), value);
     }
     Ok(())
 }

@@ -1,0 +1,188 @@
+//! Steps: what follows a load on the same open store, one after the other.
+//!
+//! Each is a phase of its own, told apart by `step` in its `extra`. What a store cannot
+//! do is told as unsupported, and the next step follows; what fails ends the job. A step
+//! that only reads is not followed by a sync and a wait for background work: there is
+//! nothing that it put off. Answers are compared with what was written as in any phase;
+//! no hash is told, since what steps before wrote may have been bounded by time.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::clock::Clock;
+use super::plan::Plan;
+use super::result::PhaseResult;
+use super::{Runner, note};
+use crate::adapter::OpenStore;
+use crate::error::{Error, Result};
+use crate::job::{Act, Load, Step};
+use crate::record::Phase;
+
+/// Nanoseconds between two signs of life of a pause.
+const GLANCE: u64 = 100_000_000;
+
+/// Refuses steps that cannot be.
+pub(super) fn check(plan: &Plan, steps: &[Step]) -> Result<()> {
+    for step in steps {
+        match &step.act {
+            Act::Work(load) => drop(plan.step(load)?),
+            Act::Idle(seconds) if !(0.0..=86_400.0).contains(seconds) => {
+                let words = format!("step {}: {seconds} seconds, from 0 to a day", step.name);
+                return Err(Error::Usage(words));
+            }
+            Act::Idle(_) | Act::Compact | Act::Reopen => {}
+        }
+    }
+    Ok(())
+}
+
+impl Runner<'_> {
+    pub(super) fn steps(
+        &self,
+        mut store: Arc<dyn OpenStore>,
+        mut phases: Vec<PhaseResult>,
+    ) -> Result<Vec<PhaseResult>> {
+        let plan = self.plan.drawn()?;
+        for step in &self.job.steps {
+            let result = match &step.act {
+                Act::Work(load) => self.work_step(plan, step, load, &store)?,
+                Act::Compact => self.compact_step(step, &store)?,
+                Act::Idle(seconds) => self.pause(step, *seconds, &store)?,
+                Act::Reopen => {
+                    let (result, opened) = self.reopen_step(step, store)?;
+                    let failed = result.failure.is_some();
+                    phases.push(result);
+                    match opened {
+                        Some(opened) if !failed => store = opened,
+                        _ => return Ok(phases),
+                    }
+                    continue;
+                }
+            };
+            let ended = result.failure.as_ref().is_some_and(|error| !is_lack(error));
+            phases.push(result);
+            if ended {
+                return Ok(phases);
+            }
+        }
+        match self.close(store) {
+            Ok(seconds) => note(&mut phases, "close_seconds", seconds),
+            Err(error) => {
+                if let Some(last) = phases.last_mut() {
+                    last.failure = Some(error);
+                }
+            }
+        }
+        // What a store lacks was told with its step, and is no failure of the job.
+        if let Some(last) = phases.last_mut() {
+            last.failure = last.failure.take().filter(|error| !is_lack(error));
+        }
+        Ok(phases)
+    }
+
+    fn work_step(
+        &self,
+        plan: &Plan,
+        step: &Step,
+        load: &Load,
+        store: &Arc<dyn OpenStore>,
+    ) -> Result<PhaseResult> {
+        let plan = plan.step(load)?;
+        self.observer.phase_starts(Phase::Run)?;
+        let work = self.work(&plan, Phase::Run, load);
+        if plan.needs_order() && !work.ordered {
+            return self.tell_lack(Phase::Run, step, "it keeps no key order");
+        }
+        let progress = |operations| self.observer.progress(Phase::Run, operations);
+        let mut result = work.run(store, &progress)?;
+        result.result_hash = None;
+        name(&mut result, step);
+        let reads_alone = plan.only_reads() && load.beside.is_none();
+        if reads_alone || result.failure.is_some() {
+            self.observer.work_ended(Phase::Run)?;
+            self.observer.phase_ended(&result)?;
+            return Ok(result);
+        }
+        self.end_phase(store, result)
+    }
+
+    fn compact_step(&self, step: &Step, store: &Arc<dyn OpenStore>) -> Result<PhaseResult> {
+        self.observer.phase_starts(Phase::Compact)?;
+        if !self.adapter.capabilities_for(&self.request).compacts {
+            return self.tell_lack(Phase::Compact, step, "it has no compaction to ask for");
+        }
+        let clock = Clock::start();
+        let failure = store.compact().err();
+        let mut result = self.one_operation(Phase::Compact, clock.seconds());
+        result.failure = failure;
+        name(&mut result, step);
+        self.end_phase(store, result)
+    }
+
+    fn pause(&self, step: &Step, seconds: f64, store: &Arc<dyn OpenStore>) -> Result<PhaseResult> {
+        self.observer.phase_starts(Phase::Idle)?;
+        let clock = Clock::start();
+        let end = (seconds * 1e9) as u64;
+        while clock.now() < end {
+            clock.wait_for(end.min(clock.now() + GLANCE), u64::MAX, || false);
+            self.observer.progress(Phase::Idle, 0);
+        }
+        let mut result = self.one_operation(Phase::Idle, clock.seconds());
+        name(&mut result, step);
+        let counters = store.counters().into_iter();
+        result
+            .extra
+            .extend(counters.map(|(name, value)| (name, json!(value))));
+        self.observer.work_ended(Phase::Idle)?;
+        self.observer.phase_ended(&result)?;
+        Ok(result)
+    }
+
+    fn reopen_step(
+        &self,
+        step: &Step,
+        store: Arc<dyn OpenStore>,
+    ) -> Result<(PhaseResult, Option<Arc<dyn OpenStore>>)> {
+        self.observer.phase_starts(Phase::Reopen)?;
+        let closed = self.close(store);
+        let opened = closed.and_then(|closed| Ok((closed, self.open()?)));
+        let (mut result, store) = match opened {
+            Ok((closed, (store, seconds))) => {
+                let mut result = self.one_operation(Phase::Reopen, seconds);
+                let name = "close_seconds".to_string();
+                result.extra.insert(name, json!(closed));
+                (result, Some(store))
+            }
+            Err(error) => {
+                let mut result = PhaseResult::empty(Phase::Reopen);
+                result.failure = Some(error);
+                (result, None)
+            }
+        };
+        name(&mut result, step);
+        self.observer.work_ended(Phase::Reopen)?;
+        self.observer.phase_ended(&result)?;
+        Ok((result, store))
+    }
+
+    fn tell_lack(&self, phase: Phase, step: &Step, what: &str) -> Result<PhaseResult> {
+        let mut result = PhaseResult::empty(phase);
+        name(&mut result, step);
+        result.failure = Some(Error::Unsupported {
+            store: self.adapter.name().to_string(),
+            what: format!("{}: {what}", step.name),
+        });
+        self.observer.work_ended(phase)?;
+        self.observer.phase_ended(&result)?;
+        Ok(result)
+    }
+}
+
+fn is_lack(error: &Error) -> bool {
+    matches!(error, Error::Unsupported { .. })
+}
+
+fn name(result: &mut PhaseResult, step: &Step) {
+    result.extra.insert("step".to_string(), json!(step.name));
+}

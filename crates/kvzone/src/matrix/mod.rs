@@ -1,0 +1,406 @@
+//! `kvzone matrix`: every kind of work, small to large values, each store, on one page.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `programs` | what is done, as data: loads, steps, cells |
+//! | `results` | what was measured so far, as a file that `--resume` goes on with |
+//! | `table` | each cell: our best engine, the default engine, the best peer, and their ratio |
+//! | `render` | the table as text, Markdown, a page, a chart |
+//!
+//! A program is a load and steps on one open store, in a process of its own, as
+//! `kvzone run` has it; stores take turns in rounds. So forty cells cost one filling
+//! and not forty.
+
+mod programs;
+mod render;
+mod results;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use kvzone_core::adapter::{Availability, Profile};
+use kvzone_core::error::{Error, Result};
+use kvzone_core::statistics::rounds;
+use kvzone_core::statistics::verdict::ROUNDS_FOR_A_CLAIM;
+
+use self::programs::{KEY_BYTES, Program, Scale};
+use self::results::{Conditions, Results, Unit};
+use self::table::{NULL, Row};
+use crate::place::{self, Disk};
+use crate::run::Stage;
+use crate::run::arguments::ProfileArgument;
+use crate::run::campaign::{Audience, Campaign, Contender, what_happened};
+use crate::run::parse::{parse_bytes, parse_count, parse_positive};
+use crate::stop::STOPPED;
+use crate::supervisor::{Patience, Watcher};
+use crate::{machine, output, stores};
+
+/// Values, and entries of each: data that leave every write buffer at least five times.
+const SIZES: [(u64, u64); 3] = [(100, 2_000_000), (1 << 10, 400_000), (16 << 10, 40_000)];
+const BUDGET: u64 = 128 << 20;
+/// The same of `--quick`.
+const QUICK_SIZES: [(u64, u64); 1] = [(100, 300_000)];
+const QUICK_BUDGET: u64 = 32 << 20;
+
+/// Who takes part, as far as they are here.
+const STORES: [&str; 7] = [
+    "forest",
+    "wisckey",
+    "zdb",
+    "leveldb",
+    "rocksdb",
+    "rocksdb-blob",
+    "lmdb",
+];
+const QUICK_STORES: [&str; 4] = ["forest", "wisckey", "leveldb", "rocksdb"];
+
+/// Rounds beyond those asked for, of programs whose rounds differ too much.
+const MORE_ROUNDS: u32 = 2;
+
+/// Options of `kvzone matrix`.
+#[derive(Debug, Args)]
+pub(crate) struct MatrixArguments {
+    /// A first answer in some three minutes: values of 100 bytes, four stores, short steps
+    #[arg(long)]
+    quick: bool,
+    /// Stores [default: forest,wisckey,zdb,leveldb,rocksdb,rocksdb-blob,lmdb, those that
+    /// are here; of --quick forest,wisckey,leveldb,rocksdb]
+    #[arg(long, value_name = "STORE,...", value_delimiter = ',')]
+    stores: Vec<String>,
+    /// Sizes of values, with entries where they should be others: 100,1KiB:200k
+    /// [default: 100:2M,1KiB:400k,16KiB:40k; of --quick 100:300k]
+    #[arg(long, value_name = "SIZE[:KEYS],...", value_delimiter = ',', value_parser = parse_size)]
+    sizes: Vec<(u64, u64)>,
+    /// Parts of it: main, synced, sequential, batches, kill, beyond-memory [default: all;
+    /// of --quick main,synced]
+    #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',')]
+    programs: Vec<String>,
+    /// Each store's own memory: write buffers, filters and cache together [default:
+    /// 128MiB; of --quick 32MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    budget: Option<u64>,
+    /// Length of each step that reads [default: 1; of --quick 0.15]
+    #[arg(long, value_name = "S", value_parser = parse_positive)]
+    seconds: Option<f64>,
+    /// Length of the overwriting beside a reader [default: 10; of --quick 2]
+    #[arg(long, value_name = "S", value_parser = parse_positive)]
+    sustained: Option<f64>,
+    /// How far settings go from a store's own
+    #[arg(long, value_name = "PROFILE", value_enum, default_value_t = ProfileArgument::Equal)]
+    profile: ProfileArgument,
+    /// Rounds, in each of which every store runs once; fewer than 5 have no verdicts
+    #[arg(long, value_name = "R", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Everything random comes from it
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Folder for the stores; it is left as it was
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Every figure of every round, written after each store
+    #[arg(long, value_name = "FILE", default_value = "kvzone-matrix.json")]
+    json: PathBuf,
+    /// Go on with what the file of --json has
+    #[arg(long)]
+    resume: bool,
+    /// Write the matrix as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write the matrix as a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write its chart (SVG)
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// "100", or "1KiB:200k".
+fn parse_size(text: &str) -> std::result::Result<(u64, u64), String> {
+    let (size, keys) = match text.split_once(':') {
+        Some((size, keys)) => (parse_bytes(size)?, parse_count(keys)?),
+        None => {
+            let size = parse_bytes(text)?;
+            let data = SIZES[0].1 * (SIZES[0].0 + KEY_BYTES);
+            (size, (data / (size + KEY_BYTES)).max(1))
+        }
+    };
+    match (1..=64 << 20).contains(&size) && keys > 0 {
+        true => Ok((size, keys)),
+        false => Err("values of 1 byte to 64 MiB, and at least one entry".to_string()),
+    }
+}
+
+/// Measures what is missing, prints the matrix, and writes the files.
+pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
+    let plan = Plan::new(arguments)?;
+    let directory = place::prepare(&arguments.dir)?;
+    for (program, size) in plan.all() {
+        plan.campaign(program, size, arguments).check(&directory)?;
+    }
+    let mut results = match arguments.resume {
+        true => Results::resume(&arguments.json, &plan.conditions)?,
+        false => Results::new(plan.conditions.clone()),
+    };
+    results.machine = machine::describe(&Disk::of(&directory), None);
+    // An hour of measuring must not end at a mistyped path.
+    results.write(&arguments.json)?;
+    let mut stage = Stage::new()?;
+    let measured = plan.measure(arguments, &directory, &mut results, &mut stage);
+    stage.close();
+    let is_whole = measured?;
+    let ours = ours();
+    let rows = table::rows(&results, &ours);
+    output::print(&render::terminal(&results, &rows))?;
+    let written = [
+        (
+            &arguments.markdown,
+            render::markdown as fn(&Results, &[Row]) -> String,
+        ),
+        (&arguments.html, render::page),
+        (&arguments.svg, render::chart),
+    ];
+    for (path, render) in written {
+        if let Some(path) = path {
+            std::fs::write(path, render(&results, &rows))
+                .map_err(|error| Error::machine("write", path, error))?;
+        }
+    }
+    if !is_whole {
+        let path = arguments.json.display();
+        output::complain(&format!("kvzone: stopped; --resume goes on with {path}"));
+        return Ok(ExitCode::from(STOPPED));
+    }
+    let failed = results.units.iter().flat_map(|unit| &unit.runs).any(|run| {
+        use kvzone_core::record::Status;
+        !matches!(run.status, Status::Ok | Status::Unsupported)
+    });
+    Ok(ExitCode::from(if failed { 3 } else { 0 }))
+}
+
+/// Names of our engines.
+fn ours() -> Vec<&'static str> {
+    cambium::engines().iter().map(|kind| kind.name()).collect()
+}
+
+/// What is to be measured.
+struct Plan {
+    conditions: Conditions,
+    programs: Vec<Program>,
+    scale: Scale,
+    profile: Profile,
+}
+
+impl Plan {
+    fn new(arguments: &MatrixArguments) -> Result<Plan> {
+        let quick = arguments.quick;
+        let or = |whole: f64, short: f64| if quick { short } else { whole };
+        let scale = Scale {
+            step_seconds: arguments.seconds.unwrap_or(or(1.0, 0.15)),
+            sustained_seconds: arguments.sustained.unwrap_or(or(10.0, 2.0)),
+            idle_seconds: or(10.0, 0.0),
+        };
+        let programs = programs_of(arguments)?;
+        let sizes = match (arguments.sizes.is_empty(), quick) {
+            (false, _) => arguments.sizes.clone(),
+            (true, true) => QUICK_SIZES.to_vec(),
+            (true, false) => SIZES.to_vec(),
+        };
+        let profile = Profile::from(arguments.profile);
+        let conditions = Conditions {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            stores: stores_of(arguments)?,
+            programs: programs
+                .iter()
+                .map(|program| program.name().to_string())
+                .collect(),
+            sizes,
+            budget_bytes: arguments
+                .budget
+                .unwrap_or(if quick { QUICK_BUDGET } else { BUDGET }),
+            step_seconds: scale.step_seconds,
+            sustained_seconds: scale.sustained_seconds,
+            idle_seconds: scale.idle_seconds,
+            rounds: arguments.repeat,
+            seed: arguments.seed,
+            profile: format!("{profile:?}").to_lowercase(),
+        };
+        Ok(Plan {
+            conditions,
+            programs,
+            scale,
+            profile,
+        })
+    }
+
+    /// Programs at sizes, in the order in which they are run.
+    fn all(&self) -> impl Iterator<Item = (Program, (u64, u64))> {
+        let sizes = &self.conditions.sizes;
+        let programs = self.programs.iter();
+        programs.flat_map(move |&program| sizes.iter().map(move |&size| (program, size)))
+    }
+
+    fn campaign(
+        &self,
+        program: Program,
+        size: (u64, u64),
+        arguments: &MatrixArguments,
+    ) -> Campaign {
+        let load = programs::load(program, size, arguments.seed);
+        let data = load.keys * (KEY_BYTES + size.0);
+        let stores = self.conditions.stores.iter();
+        Campaign {
+            contenders: stores.map(|store| Contender::of(store)).collect(),
+            steps: programs::steps(program, &load, self.scale),
+            loads: vec![load],
+            _kept: Vec::new(),
+            record: None,
+            repeat: self.conditions.rounds,
+            seed: arguments.seed,
+            durability: program.durability(),
+            budget_bytes: self.conditions.budget_bytes,
+            memory_limit_bytes: program.memory_limit(data),
+            profile: self.profile,
+            cold: false,
+            warm: false,
+            reopen: program.reopen(),
+            directory: arguments.dir.clone(),
+            patience: Patience {
+                idle: Duration::from_secs(60),
+            },
+        }
+    }
+
+    /// Measures every unit that is missing; false if somebody wanted the end.
+    fn measure(
+        &self,
+        arguments: &MatrixArguments,
+        directory: &Path,
+        results: &mut Results,
+        stage: &mut Stage,
+    ) -> Result<bool> {
+        let rounds = self.conditions.rounds;
+        let mut done = 0;
+        let total = self.all().count() * self.conditions.stores.len() * rounds as usize;
+        for (program, size) in self.all() {
+            let campaign = self.campaign(program, size, arguments);
+            for round in 0..rounds + MORE_ROUNDS {
+                // One round of fewer than a claim needs is wanted as it is.
+                let is_extra = round >= rounds;
+                if is_extra
+                    && !(self.wants_more(arguments) && is_unsteady(results, program, size.0))
+                {
+                    break;
+                }
+                for at in rounds::order(arguments.seed, round, campaign.contenders.len()) {
+                    let contender = &campaign.contenders[at];
+                    let what = format!(
+                        "{} of {} bytes, round {}, {}",
+                        program.name(),
+                        size.0,
+                        round + 1,
+                        contender.store
+                    );
+                    stage.begins(done.min(total), total, &what);
+                    done += 1;
+                    // What measuring costs does not vary: one round says it.
+                    if results.has((program, size.0), &contender.store, round)
+                        || contender.store == NULL && round > 0
+                    {
+                        continue;
+                    }
+                    let turn = (&campaign.loads[0], round);
+                    let outcome = campaign.turn(directory, contender, turn, stage)?;
+                    if outcome.stopped {
+                        return Ok(false);
+                    }
+                    for run in outcome.runs.iter().filter(|run| is_told(run)) {
+                        stage.note(&what_happened(run));
+                    }
+                    results.units.push(Unit {
+                        program: program.name().to_string(),
+                        value_bytes: size.0,
+                        store: contender.store.clone(),
+                        round,
+                        runs: outcome.runs,
+                        notes: outcome.notes,
+                    });
+                    results.write(&arguments.json)?;
+                    if stage.is_stopped() {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn wants_more(&self, arguments: &MatrixArguments) -> bool {
+        !arguments.quick && self.conditions.rounds as usize >= ROUNDS_FOR_A_CLAIM
+    }
+}
+
+/// What a store cannot do by its nature is shown in the table alone.
+fn is_told(run: &kvzone_core::record::Run) -> bool {
+    use kvzone_core::record::Status;
+    !matches!(run.status, Status::Ok | Status::Unsupported)
+}
+
+/// True if a cell of the program is to be measured again.
+fn is_unsteady(results: &Results, program: Program, size: u64) -> bool {
+    table::rows(results, &ours())
+        .iter()
+        .any(|row| row.cell.program == program && row.value_bytes == size && row.is_unsteady())
+}
+
+fn programs_of(arguments: &MatrixArguments) -> Result<Vec<Program>> {
+    if arguments.programs.is_empty() {
+        return Ok(match arguments.quick {
+            true => vec![Program::Main, Program::Synced],
+            false => Program::ALL.to_vec(),
+        });
+    }
+    let find = |name: &String| {
+        let found = Program::ALL
+            .into_iter()
+            .find(|program| program.name() == name);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = Program::ALL.iter().map(|program| program.name()).collect();
+            Error::Usage(format!(
+                "no program {name:?}; there are {}",
+                names.join(", ")
+            ))
+        })
+    };
+    arguments.programs.iter().map(find).collect()
+}
+
+/// Who takes part: those asked for, which must be known; else those that are here, and what
+/// measuring costs.
+fn stores_of(arguments: &MatrixArguments) -> Result<Vec<String>> {
+    let mut named = arguments.stores.clone();
+    if named.is_empty() {
+        let all: &[&str] = if arguments.quick {
+            &QUICK_STORES
+        } else {
+            &STORES
+        };
+        for name in all {
+            match stores::find(name)?.probe() {
+                Availability::Found { .. } => named.push((*name).to_string()),
+                Availability::Missing { what, remedy } => {
+                    output::complain(&format!("kvzone: {name} is left out: {what}; {remedy}"));
+                }
+            }
+        }
+    }
+    for name in &named {
+        stores::find(name)?;
+    }
+    if !named.iter().any(|name| name == NULL) {
+        named.push(NULL.to_string());
+    }
+    Ok(named)
+}

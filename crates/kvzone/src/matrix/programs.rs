@@ -1,0 +1,450 @@
+//! What the matrix does, as data: programs, each a load and steps on one open store, and
+//! the cells that are read off them.
+
+use kvzone_core::adapter::DurabilityName;
+use kvzone_core::job::{Act, After, Beside, Load, Popularity, SizeChoice, Step, Until};
+use kvzone_core::workload::OperationKind;
+
+/// Bytes of a key.
+pub(super) const KEY_BYTES: u64 = 16;
+/// Entries of a batch where batches are measured.
+const BATCH: u32 = 100;
+/// Data by the memory limit of the program that is beyond memory.
+pub(super) const BEYOND_MEMORY: u64 = 5;
+/// Below this a process that holds a store and the load generator cannot live.
+const LEAST_MEMORY: u64 = 96 << 20;
+
+/// A load and what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Program {
+    /// Filled at random; read, scanned, overwritten, deleted.
+    Main,
+    /// Filled in key order.
+    Sequential,
+    /// Filled at random, in batches.
+    Batches,
+    /// Every write on the device before it is answered.
+    Synced,
+    /// Opened after its process was killed.
+    Kill,
+    /// With a fifth of the data as memory, page cache included.
+    BeyondMemory,
+}
+
+impl Program {
+    pub(super) const ALL: [Program; 6] = [
+        Program::Main,
+        Program::Synced,
+        Program::Sequential,
+        Program::Batches,
+        Program::Kill,
+        Program::BeyondMemory,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Program::Main => "main",
+            Program::Sequential => "sequential",
+            Program::Batches => "batches",
+            Program::Synced => "synced",
+            Program::Kill => "kill",
+            Program::BeyondMemory => "beyond-memory",
+        }
+    }
+
+    pub(super) fn durability(self) -> DurabilityName {
+        match self {
+            Program::Synced => DurabilityName::Synced,
+            _ => DurabilityName::Written,
+        }
+    }
+
+    pub(super) fn reopen(self) -> Option<After> {
+        (self == Program::Kill).then_some(After::Kill)
+    }
+
+    pub(super) fn memory_limit(self, data_bytes: u64) -> Option<u64> {
+        (self == Program::BeyondMemory).then(|| (data_bytes / BEYOND_MEMORY).max(LEAST_MEMORY))
+    }
+}
+
+/// How long things take, and how much is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    /// Of a step that reads, or overwrites by two threads.
+    pub(super) step_seconds: f64,
+    /// Of overwriting beside a reader.
+    pub(super) sustained_seconds: f64,
+    /// After everything was deleted; 0 leaves both out.
+    pub(super) idle_seconds: f64,
+}
+
+/// The load of a program; its steps say the rest.
+pub(super) fn load(program: Program, (value_bytes, keys): (u64, u64), seed: u64) -> Load {
+    let workload = match program {
+        Program::Sequential => "fill-sequential",
+        Program::Kill => "overwrite",
+        _ => "fill-random",
+    };
+    let keys = match program {
+        Program::Synced => (keys / 20).max(1_000),
+        _ => keys,
+    };
+    Load {
+        workload: workload.to_string(),
+        seed,
+        keys,
+        key_bytes: SizeChoice::Fixed(KEY_BYTES),
+        value_bytes: SizeChoice::Fixed(value_bytes),
+        until: Until::Operations(keys),
+        batch: match program {
+            Program::Batches => BATCH,
+            // A load that is no cell of its own need not take long.
+            Program::Synced | Program::BeyondMemory => {
+                1_000.min(1 + (1 << 20) / value_bytes as u32)
+            }
+            _ => 1,
+        },
+        ..Load::default()
+    }
+}
+
+/// The steps of a program.
+pub(super) fn steps(program: Program, load: &Load, scale: Scale) -> Vec<Step> {
+    let mut steps = Steps {
+        base: load,
+        scale,
+        all: Vec::new(),
+    };
+    match program {
+        Program::Main => steps.main(),
+        Program::Synced => {
+            steps.timed("synced-1", "overwrite", |_| {});
+            steps.timed("synced-16", "overwrite", |load| load.threads = 16);
+        }
+        Program::BeyondMemory => {
+            steps.timed("read", "read-random", |_| {});
+            steps.scan("scan-100", 100);
+            steps.timed("mixed", "mixed", |load| {
+                load.update_percent = Some(50);
+                load.popularity = Some(Popularity::Zipfian(0.99));
+            });
+        }
+        Program::Sequential | Program::Batches | Program::Kill => {}
+    }
+    steps.all
+}
+
+struct Steps<'a> {
+    base: &'a Load,
+    scale: Scale,
+    all: Vec<Step>,
+}
+
+impl Steps<'_> {
+    fn add(&mut self, name: &str, act: Act) {
+        self.all.push(Step {
+            name: name.to_string(),
+            act,
+        });
+    }
+
+    fn work(&mut self, name: &str, workload: &str, until: Until, change: impl FnOnce(&mut Load)) {
+        let mut load = Load {
+            workload: workload.to_string(),
+            // Another step's keys are others.
+            seed: self.base.seed + 1 + self.all.len() as u64,
+            until,
+            batch: 1,
+            ..self.base.clone()
+        };
+        change(&mut load);
+        self.add(name, Act::Work(Box::new(load)));
+    }
+
+    fn timed(&mut self, name: &str, workload: &str, change: impl FnOnce(&mut Load)) {
+        let until = Until::Seconds(self.scale.step_seconds);
+        self.work(name, workload, until, change);
+    }
+
+    fn scan(&mut self, name: &str, entries: u64) {
+        self.timed(name, "scan-random", |load| {
+            load.scan_entries = Some(SizeChoice::Fixed(entries));
+        });
+    }
+
+    fn main(&mut self) {
+        self.add("compact", Act::Compact);
+        // Caches that a compaction emptied are no part of what reads cost.
+        self.timed("warm", "read-random", |_| {});
+        self.timed("read", "read-random", |_| {});
+        self.timed("read-2", "read-random", |load| load.threads = 2);
+        self.timed("read-missing", "read-missing", |_| {});
+        self.timed("read-zipfian", "read-random", |load| {
+            load.popularity = Some(Popularity::Zipfian(0.99));
+        });
+        self.scan("scan-10", 10);
+        self.scan("scan-100", 100);
+        self.timed("forwards", "walk", |_| {});
+        self.timed("backwards", "walk-backwards", |_| {});
+        let quarter = Until::Operations((self.base.keys / 4).max(1));
+        self.work("overwrite", "overwrite", quarter, |_| {});
+        self.scan("scan-10-after", 10);
+        self.scan("scan-100-after", 100);
+        self.timed("overwrite-2", "overwrite", |load| load.threads = 2);
+        let sustained = Until::Seconds(self.scale.sustained_seconds);
+        self.work("sustained", "overwrite", sustained, |load| {
+            load.beside = Some(Beside {
+                kind: OperationKind::Read,
+                threads: 1,
+                rate: None,
+            });
+        });
+        self.add("reopen", Act::Reopen);
+        if self.scale.idle_seconds > 0.0 {
+            let all = Until::Operations(self.base.keys);
+            self.work("delete", "delete-random", all, |_| {});
+            self.add("idle", Act::Idle(self.scale.idle_seconds));
+        }
+    }
+}
+
+/// What a cell says of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Figure {
+    /// Operations (of walks: entries) a second.
+    Rate,
+    /// How long it took.
+    Seconds,
+    /// The slowest whole second by the mean of all.
+    SlowestSecond,
+    /// Of a call.
+    P99,
+    P999,
+    /// Bytes on the disk by bytes of live keys and values, when it ended.
+    Space,
+    /// Over the seconds of the phase.
+    MeanSpace,
+    GreatestSpace,
+    /// Bytes on the disk by bytes of the keys and values that were loaded.
+    SpaceLeft,
+    /// Of the process at its greatest, the load generator included.
+    Memory,
+    Descriptors,
+}
+
+impl Figure {
+    /// True where less is better.
+    pub(super) fn is_cost(self) -> bool {
+        !matches!(self, Figure::Rate | Figure::SlowestSecond)
+    }
+}
+
+/// A row of the matrix.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cell {
+    pub(super) name: &'static str,
+    pub(super) program: Program,
+    /// The step; "load" for the load, "kill" for the opening after one.
+    pub(super) step: &'static str,
+    pub(super) figure: Figure,
+}
+
+const fn cell(name: &'static str, program: Program, step: &'static str, figure: Figure) -> Cell {
+    Cell {
+        name,
+        program,
+        step,
+        figure,
+    }
+}
+
+/// All rows, in the order in which people ask.
+pub(super) const CELLS: &[Cell] = &[
+    cell("fill, random order", Program::Main, "load", Figure::Rate),
+    cell("fill, key order", Program::Sequential, "load", Figure::Rate),
+    cell(
+        "fill, batches of 100",
+        Program::Batches,
+        "load",
+        Figure::Rate,
+    ),
+    cell("compact", Program::Main, "compact", Figure::Seconds),
+    cell(
+        "space, compacted : data",
+        Program::Main,
+        "compact",
+        Figure::Space,
+    ),
+    cell("read at random", Program::Main, "read", Figure::Rate),
+    cell("read, two threads", Program::Main, "read-2", Figure::Rate),
+    cell(
+        "read what is not there",
+        Program::Main,
+        "read-missing",
+        Figure::Rate,
+    ),
+    cell("read, zipfian", Program::Main, "read-zipfian", Figure::Rate),
+    cell("scan 10", Program::Main, "scan-10", Figure::Rate),
+    cell("scan 100", Program::Main, "scan-100", Figure::Rate),
+    cell(
+        "whole store, entries",
+        Program::Main,
+        "forwards",
+        Figure::Rate,
+    ),
+    cell(
+        "whole store backwards",
+        Program::Main,
+        "backwards",
+        Figure::Rate,
+    ),
+    cell("overwrite", Program::Main, "overwrite", Figure::Rate),
+    cell(
+        "scan 10, a quarter overwritten",
+        Program::Main,
+        "scan-10-after",
+        Figure::Rate,
+    ),
+    cell(
+        "scan 100, a quarter overwritten",
+        Program::Main,
+        "scan-100-after",
+        Figure::Rate,
+    ),
+    cell(
+        "overwrite, two threads",
+        Program::Main,
+        "overwrite-2",
+        Figure::Rate,
+    ),
+    cell(
+        "sustained overwriting",
+        Program::Main,
+        "sustained",
+        Figure::Rate,
+    ),
+    cell(
+        "sustained, slowest second : mean",
+        Program::Main,
+        "sustained",
+        Figure::SlowestSecond,
+    ),
+    cell(
+        "sustained, p99 of a write",
+        Program::Main,
+        "sustained",
+        Figure::P99,
+    ),
+    cell(
+        "sustained, p99.9 of a write",
+        Program::Main,
+        "sustained",
+        Figure::P999,
+    ),
+    cell(
+        "sustained, mean space : live",
+        Program::Main,
+        "sustained",
+        Figure::MeanSpace,
+    ),
+    cell(
+        "sustained, greatest space : live",
+        Program::Main,
+        "sustained",
+        Figure::GreatestSpace,
+    ),
+    cell(
+        "memory of the process",
+        Program::Main,
+        "sustained",
+        Figure::Memory,
+    ),
+    cell(
+        "file descriptors",
+        Program::Main,
+        "sustained",
+        Figure::Descriptors,
+    ),
+    cell(
+        "open after a close",
+        Program::Main,
+        "reopen",
+        Figure::Seconds,
+    ),
+    cell("delete", Program::Main, "delete", Figure::Rate),
+    cell(
+        "space left after deleting all : data",
+        Program::Main,
+        "idle",
+        Figure::SpaceLeft,
+    ),
+    cell("open after a kill", Program::Kill, "kill", Figure::Seconds),
+    cell(
+        "synced write, one thread",
+        Program::Synced,
+        "synced-1",
+        Figure::Rate,
+    ),
+    cell(
+        "synced write, sixteen threads",
+        Program::Synced,
+        "synced-16",
+        Figure::Rate,
+    ),
+    cell(
+        "beyond memory: read at random",
+        Program::BeyondMemory,
+        "read",
+        Figure::Rate,
+    ),
+    cell(
+        "beyond memory: scan 100",
+        Program::BeyondMemory,
+        "scan-100",
+        Figure::Rate,
+    ),
+    cell(
+        "beyond memory: half updates, zipfian",
+        Program::BeyondMemory,
+        "mixed",
+        Figure::Rate,
+    ),
+];
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use kvzone_core::driver;
+
+    #[test]
+    fn every_cell_has_its_step_and_every_program_can_be_run() {
+        let scale = Scale {
+            step_seconds: 1.0,
+            sustained_seconds: 3.0,
+            idle_seconds: 1.0,
+        };
+        for program in Program::ALL {
+            let load = load(program, (100, 10_000), 1);
+            let steps = steps(program, &load, scale);
+            driver::check(&load, &steps, program.reopen()).unwrap();
+            for cell in CELLS.iter().filter(|cell| cell.program == program) {
+                let is_step = steps.iter().any(|step| step.name == cell.step);
+                assert!(
+                    is_step || matches!(cell.step, "load" | "kill"),
+                    "{}",
+                    cell.name
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn names_of_cells_are_unique() {
+        let mut names: Vec<&str> = CELLS.iter().map(|cell| cell.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CELLS.len());
+    }
+}

@@ -1,0 +1,183 @@
+//! What was measured so far, as a file that a later run goes on with.
+//!
+//! ```json
+//! {"schema": "kvzone matrix 1", "conditions": {...}, "machine": {...}, "units": [
+//!   {"program": "main", "value_bytes": 100, "store": "forest", "round": 0,
+//!    "runs": [...], "notes": [...]}]}
+//! ```
+//!
+//! A unit is one program of one store in one round. The file is written anew after each,
+//! beside its place, and renamed: a stop between two loses nothing but what was under way.
+
+use std::fs;
+use std::path::Path;
+
+use kvzone_core::error::{Error, Result};
+use kvzone_core::record::{Run, Status};
+use serde::{Deserialize, Serialize};
+
+use super::programs::{Cell, Figure, Program};
+
+const SCHEMA: &str = "kvzone matrix 1";
+
+/// What must be the same for rounds to be held beside each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Conditions {
+    /// Of KVZone and its engines.
+    pub(super) version: String,
+    pub(super) stores: Vec<String>,
+    pub(super) programs: Vec<String>,
+    /// Value bytes and entries.
+    pub(super) sizes: Vec<(u64, u64)>,
+    pub(super) budget_bytes: u64,
+    pub(super) step_seconds: f64,
+    pub(super) sustained_seconds: f64,
+    pub(super) idle_seconds: f64,
+    pub(super) rounds: u32,
+    pub(super) seed: u64,
+    /// "default", "equal" or "tuned".
+    pub(super) profile: String,
+}
+
+/// One program of one store in one round.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Unit {
+    pub(super) program: String,
+    pub(super) value_bytes: u64,
+    pub(super) store: String,
+    pub(super) round: u32,
+    pub(super) runs: Vec<Run>,
+    pub(super) notes: Vec<String>,
+}
+
+/// The file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Results {
+    schema: String,
+    pub(super) conditions: Conditions,
+    pub(super) machine: serde_json::Value,
+    pub(super) units: Vec<Unit>,
+}
+
+impl Results {
+    pub(super) fn new(conditions: Conditions) -> Results {
+        Results {
+            schema: SCHEMA.to_string(),
+            conditions,
+            machine: serde_json::Value::Null,
+            units: Vec::new(),
+        }
+    }
+
+    /// What an earlier run left, if its conditions were these.
+    pub(super) fn resume(path: &Path, conditions: &Conditions) -> Result<Results> {
+        let bytes = fs::read(path).map_err(|error| Error::machine("read", path, error))?;
+        let found: Results = serde_json::from_slice(&bytes).map_err(|error| {
+            Error::Usage(format!(
+                "{} is no matrix to go on with: {error}; leave --resume out to begin anew",
+                path.display()
+            ))
+        })?;
+        if found.schema != SCHEMA || found.conditions != *conditions {
+            let was = serde_json::to_string(&found.conditions).unwrap_or_default();
+            return Err(Error::Usage(format!(
+                "{} was measured under other conditions ({was}); give the same options, or leave --resume out",
+                path.display()
+            )));
+        }
+        Ok(found)
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let failed = |error| Error::machine("write", path, error);
+        let bytes = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
+        let beside = path.with_extension("json.part");
+        fs::write(&beside, bytes).map_err(failed)?;
+        fs::rename(&beside, path).map_err(failed)
+    }
+
+    pub(super) fn has(&self, (program, size): (Program, u64), store: &str, round: u32) -> bool {
+        self.of(program, size, store)
+            .any(|unit| unit.round == round)
+    }
+
+    fn of(&self, program: Program, size: u64, store: &str) -> impl Iterator<Item = &Unit> {
+        self.units.iter().filter(move |unit| {
+            unit.program == program.name() && unit.value_bytes == size && unit.store == store
+        })
+    }
+
+    /// Rounds and their figures of a store in a cell.
+    pub(super) fn figures(&self, cell: &Cell, size: u64, store: &str) -> Vec<(u32, f64)> {
+        let of_unit = |unit: &Unit| Some((unit.round, figure(cell, unit.run(cell.step)?)?));
+        self.of(cell.program, size, store)
+            .filter_map(of_unit)
+            .collect()
+    }
+
+    /// Why a store has no figure in a cell.
+    pub(super) fn failure(&self, cell: &Cell, size: u64, store: &str) -> Option<(Status, String)> {
+        self.of(cell.program, size, store).find_map(|unit| {
+            let own = unit.run(cell.step).filter(|run| run.status != Status::Ok);
+            // A program that ended before the step came to it.
+            let broken = || unit.runs.iter().find(|run| run.status != Status::Ok);
+            let run = own.or_else(|| unit.run(cell.step).map_or_else(broken, |_| None))?;
+            Some((run.status, run.error.clone().unwrap_or_default()))
+        })
+    }
+}
+
+impl Unit {
+    /// The phase of a step.
+    fn run(&self, step: &str) -> Option<&Run> {
+        use kvzone_core::record::Phase;
+        self.runs.iter().find(|run| match step {
+            "load" => run.phase == Phase::Load,
+            "kill" => run.phase == Phase::Reopen,
+            step => run.extra.get("step").is_some_and(|name| name == step),
+        })
+    }
+}
+
+/// What a cell says of a phase that ended well.
+fn figure(cell: &Cell, run: &Run) -> Option<f64> {
+    if run.status != Status::Ok {
+        return None;
+    }
+    let latency = run.latency_ns.as_ref();
+    let live = || {
+        run.extra
+            .get("live_user_bytes")?
+            .as_f64()
+            .filter(|&bytes| bytes > 0.0)
+    };
+    let spaces = || -> Option<Vec<f64>> {
+        let samples = run.extra.get("samples")?.as_array()?;
+        let space = |sample: &serde_json::Value| sample.get("space_bytes")?.as_f64();
+        Some(samples.iter().filter_map(space).collect())
+    };
+    let value = match cell.figure {
+        Figure::Rate => run.ops_per_second,
+        Figure::Seconds => run.seconds,
+        Figure::SlowestSecond => {
+            // The last second is seldom a whole one.
+            let whole = &run.timeline[..run.timeline.len().saturating_sub(1)];
+            let slowest = whole.iter().map(|point| point.operations).min()?;
+            slowest as f64 / run.ops_per_second
+        }
+        Figure::P99 => latency?.p99 as f64 / 1e9,
+        Figure::P999 => latency?.p999 as f64 / 1e9,
+        Figure::Space => run.space_bytes? as f64 / live()?,
+        Figure::MeanSpace => {
+            let spaces = spaces()?;
+            spaces.iter().sum::<f64>() / spaces.len() as f64 / live()?
+        }
+        Figure::GreatestSpace => spaces()?.into_iter().fold(0.0, f64::max) / live()?,
+        Figure::SpaceLeft => {
+            run.space_bytes? as f64 / (run.keys as f64 * (run.key_size + run.value_size))
+        }
+        Figure::Memory => run.peak_memory_bytes? as f64,
+        Figure::Descriptors => run.extra.get("descriptors")?.as_f64()?,
+    };
+    value.is_finite().then_some(value)
+}
