@@ -31,8 +31,8 @@ use self::results::{Conditions, Results, Unit};
 use self::table::{NULL, Row};
 use crate::place::{self, Disk};
 use crate::run::Stage;
-use crate::run::arguments::ProfileArgument;
-use crate::run::campaign::{Audience, Campaign, Contender, what_happened};
+use crate::run::arguments::{ProfileArgument, contenders};
+use crate::run::campaign::{Audience, Campaign, what_happened};
 use crate::run::parse::{parse_bytes, parse_count, parse_positive};
 use crate::stop::STOPPED;
 use crate::supervisor::{Patience, Watcher};
@@ -88,6 +88,9 @@ pub(crate) struct MatrixArguments {
     /// Length of the overwriting beside a reader [default: 10; of --quick 2]
     #[arg(long, value_name = "S", value_parser = parse_positive)]
     sustained: Option<f64>,
+    /// A setting of one store: wisckey.inline_bytes=256; may be repeated
+    #[arg(long, value_name = "STORE.OPTION=VALUE")]
+    set: Vec<String>,
     /// How far settings go from a store's own
     #[arg(long, value_name = "PROFILE", value_enum, default_value_t = ProfileArgument::Equal)]
     profile: ProfileArgument,
@@ -138,12 +141,13 @@ pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
     let plan = Plan::new(arguments)?;
     let directory = place::prepare(&arguments.dir)?;
     for (program, size) in plan.all() {
-        plan.campaign(program, size, arguments).check(&directory)?;
+        plan.campaign(program, size, arguments)?.check(&directory)?;
     }
     let mut results = match arguments.resume {
         true => Results::resume(&arguments.json, &plan.conditions)?,
         false => Results::new(plan.conditions.clone()),
     };
+    results.command = command(arguments);
     results.machine = machine::describe(&Disk::of(&directory), None);
     // An hour of measuring must not end at a mistyped path.
     results.write(&arguments.json)?;
@@ -178,6 +182,43 @@ pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
         !matches!(run.status, Status::Ok | Status::Unsupported)
     });
     Ok(ExitCode::from(if failed { 3 } else { 0 }))
+}
+
+/// The options that decide what is measured, as they are typed.
+fn command(arguments: &MatrixArguments) -> String {
+    let mut words = vec!["kvzone matrix".to_string()];
+    let mut add = |is_given: bool, text: String| words.extend(is_given.then_some(text));
+    add(arguments.quick, "--quick".to_string());
+    let stores = arguments.stores.join(",");
+    add(!stores.is_empty(), format!("--stores {stores}"));
+    let sizes = arguments.sizes.iter();
+    let sizes: Vec<String> = sizes.map(|(size, keys)| format!("{size}:{keys}")).collect();
+    add(!sizes.is_empty(), format!("--sizes {}", sizes.join(",")));
+    let programs = arguments.programs.join(",");
+    add(!programs.is_empty(), format!("--programs {programs}"));
+    for (name, value) in [
+        ("budget", arguments.budget.map(|bytes| bytes.to_string())),
+        (
+            "seconds",
+            arguments.seconds.map(|seconds| seconds.to_string()),
+        ),
+        (
+            "sustained",
+            arguments.sustained.map(|seconds| seconds.to_string()),
+        ),
+    ] {
+        add(
+            value.is_some(),
+            format!("--{name} {}", value.unwrap_or_default()),
+        );
+    }
+    for setting in &arguments.set {
+        add(true, format!("--set {setting}"));
+    }
+    let (repeat, seed) = (arguments.repeat, arguments.seed);
+    add(repeat != 5, format!("--repeat {repeat}"));
+    add(seed != 1, format!("--seed {seed}"));
+    words.join(" ")
 }
 
 /// Names of our engines.
@@ -226,6 +267,7 @@ impl Plan {
             rounds: arguments.repeat,
             seed: arguments.seed,
             profile: format!("{profile:?}").to_lowercase(),
+            set: arguments.set.clone(),
         };
         Ok(Plan {
             conditions,
@@ -247,12 +289,11 @@ impl Plan {
         program: Program,
         size: (u64, u64),
         arguments: &MatrixArguments,
-    ) -> Campaign {
+    ) -> Result<Campaign> {
         let load = programs::load(program, size, arguments.seed);
         let data = load.keys * (KEY_BYTES + size.0);
-        let stores = self.conditions.stores.iter();
-        Campaign {
-            contenders: stores.map(|store| Contender::of(store)).collect(),
+        Ok(Campaign {
+            contenders: contenders(&self.conditions.stores, &arguments.set)?,
             steps: programs::steps(program, &load, self.scale),
             loads: vec![load],
             _kept: Vec::new(),
@@ -270,7 +311,7 @@ impl Plan {
             patience: Patience {
                 idle: Duration::from_secs(60),
             },
-        }
+        })
     }
 
     /// Measures every unit that is missing; false if somebody wanted the end.
@@ -285,7 +326,7 @@ impl Plan {
         let mut done = 0;
         let total = self.all().count() * self.conditions.stores.len() * rounds as usize;
         for (program, size) in self.all() {
-            let campaign = self.campaign(program, size, arguments);
+            let campaign = self.campaign(program, size, arguments)?;
             for round in 0..rounds + MORE_ROUNDS {
                 // One round of fewer than a claim needs is wanted as it is.
                 let is_extra = round >= rounds;

@@ -32,7 +32,7 @@ fn conditions(results: &Results) -> Vec<String> {
                 None => value.to_string(),
             })
     };
-    vec![
+    let mut lines = vec![
         format!(
             "Entries: {}; keys of {} bytes.",
             sizes.join(", "),
@@ -48,7 +48,11 @@ fn conditions(results: &Results) -> Vec<String> {
             conditions.rounds, conditions.step_seconds, conditions.sustained_seconds
         ),
         format!("{}, {} processors.", word("processor"), word("processors")),
-    ]
+    ];
+    if !conditions.set.is_empty() {
+        lines.push(format!("Set by hand: {}.", conditions.set.join(", ")));
+    }
+    lines
 }
 
 /// A figure as people read it.
@@ -211,12 +215,15 @@ fn summary(rows: &[Row]) -> String {
 /// As Markdown.
 pub(super) fn markdown(results: &Results, rows: &[Row]) -> String {
     let mut out = String::from("# Every kind of work, beside the best of the others\n\n");
-    out +=
-        "Made by `kvzone matrix`; make your own, numbers belong to the machine and the moment.\n";
+    let _ = writeln!(
+        out,
+        "Make your own: numbers belong to the machine and the moment.\n\n```text\n{}\n```\n",
+        results.command
+    );
     for line in conditions(results) {
-        let _ = writeln!(out, "{line}");
+        let _ = writeln!(out, "- {line}");
     }
-    let _ = writeln!(out, "{LEGEND}\n\n## {}\n", summary(rows));
+    let _ = writeln!(out, "- {LEGEND}\n\n## {}\n", summary(rows));
     for line in behind_lines(results, rows) {
         let _ = writeln!(out, "- {line}");
     }
@@ -291,6 +298,7 @@ pub(super) fn page(results: &Results, rows: &[Row]) -> String {
         ".behind{background:#fde8e4}.ahead{background:#e6f4ea}p{max-width:60em}</style>",
         "<h1>Every kind of work, beside the best of the others</h1>"
     ));
+    let _ = write!(out, "<pre>{}</pre>", escape(&results.command));
     for line in conditions(results) {
         let _ = write!(out, "<p>{}</p>", escape(&line));
     }

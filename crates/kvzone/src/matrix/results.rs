@@ -1,7 +1,7 @@
 //! What was measured so far, as a file that a later run goes on with.
 //!
 //! ```json
-//! {"schema": "kvzone matrix 1", "conditions": {...}, "machine": {...}, "units": [
+//! {"schema": "kvzone matrix 1", "command": "kvzone matrix", "conditions": {...}, "machine": {...}, "units": [
 //!   {"program": "main", "value_bytes": 100, "store": "forest", "round": 0,
 //!    "runs": [...], "notes": [...]}]}
 //! ```
@@ -37,6 +37,9 @@ pub(super) struct Conditions {
     pub(super) seed: u64,
     /// "default", "equal" or "tuned".
     pub(super) profile: String,
+    /// What the user set of single stores.
+    #[serde(default)]
+    pub(super) set: Vec<String>,
 }
 
 /// One program of one store in one round.
@@ -54,6 +57,9 @@ pub(super) struct Unit {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Results {
     schema: String,
+    /// What measures it again.
+    #[serde(default)]
+    pub(super) command: String,
     pub(super) conditions: Conditions,
     pub(super) machine: serde_json::Value,
     pub(super) units: Vec<Unit>,
@@ -63,6 +69,7 @@ impl Results {
     pub(super) fn new(conditions: Conditions) -> Results {
         Results {
             schema: SCHEMA.to_string(),
+            command: String::new(),
             conditions,
             machine: serde_json::Value::Null,
             units: Vec::new(),

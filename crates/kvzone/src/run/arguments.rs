@@ -433,7 +433,7 @@ impl RunArguments {
 
 /// Stores with their settings; a setting of a store that does not run is a
 /// mistake.
-fn contenders(stores: &[String], set: &[String]) -> Result<Vec<Contender>> {
+pub(crate) fn contenders(stores: &[String], set: &[String]) -> Result<Vec<Contender>> {
     let mut found: Vec<Contender> = Vec::new();
     for name in stores.iter().filter(|name| !name.is_empty()) {
         if found.iter().any(|contender| &contender.store == name) {

@@ -133,3 +133,36 @@ fn steady_overwriting_takes_bounded_space() {
     let first = peaks[1].1.max(peaks[2].1);
     assert!(peaks[9].1 <= first + 0.15, "it grows: {peaks:.2?}");
 }
+
+#[test]
+fn steps_come_to_rest_however_much_a_flush_wrote_behind_its_seal() {
+    // Nodes of a flush lie behind where replay begins. With an empty buffer no flush makes
+    // them fewer: a compaction that waits for one would wait for ever, and busily.
+    for threshold in ["20", "30", "40", "50", "60"] {
+        let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+        let pairs = [
+            ("compaction_threshold", threshold),
+            ("compaction_least_bytes", "65536"),
+        ];
+        let path = Path::new(PATH);
+        let store = Forest.create(&environment, path, &options(&pairs)).unwrap();
+        let (mut random, mut keys) = (1_u64, 1_u64);
+        for look in 0..600 {
+            for put in 0..500 {
+                // Half of them are new: with a flush more turns out to live.
+                keys += put % 2;
+                random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                let key = if put % 2 == 1 {
+                    keys
+                } else {
+                    (random >> 33) % keys
+                };
+                let key = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let key = [key.to_be_bytes(), (!key).to_be_bytes()].concat();
+                store.put(&key, &[7; 20], Durability::Buffered).unwrap();
+            }
+            let ends = (0..10_000).any(|_| store.step(1 << 20).unwrap() != StepOutcome::Again);
+            assert!(ends, "threshold {threshold}, look {look}: no rest");
+        }
+    }
+}
