@@ -2,7 +2,7 @@
 
 use kvzone_core::report::text::three_digits;
 
-use super::super::grid::Claim;
+use super::super::claims::Claim;
 use super::child::Answer;
 use super::figures::Kind;
 use super::present::{Measured, Presented};

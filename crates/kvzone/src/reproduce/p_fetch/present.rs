@@ -6,7 +6,7 @@ use kvzone_core::report::text::{bytes, grouped, three_digits};
 use kvzone_core::statistics::median;
 use serde_json::json;
 
-use super::super::grid::{Claim, HELD, by_rounds, claims_markdown, claims_terminal};
+use super::super::claims::{Claim, by_rounds, claims_grid, claims_terminal};
 use super::child::Answer;
 use super::claims::claims;
 use super::figures::{Case, Figure, Kind};
@@ -268,10 +268,7 @@ impl Presented {
             column.set_cell_alignment(comfy_table::CellAlignment::Right);
         }
         let conditions = self.conditions().join("\n");
-        let claims = match self.claims().as_slice() {
-            [] => String::new(),
-            found => format!("{HELD}\n{}", claims_terminal(found)),
-        };
+        let claims = claims_terminal(&self.claims());
         format!("{}\n{table}\n{claims}{conditions}\n", self.figure.title)
     }
 
@@ -288,7 +285,7 @@ impl Presented {
         text += "\n";
         let claims = self.claims();
         if !claims.is_empty() {
-            text += &claims_markdown(&claims);
+            text += &claims_grid(&claims).markdown();
             text += "\n";
         }
         for sentence in self.conditions() {
