@@ -152,6 +152,12 @@ pub(super) fn at_points(
     (!ratios.is_empty()).then(|| (words.join(", "), ratios))
 }
 
+/// `1.20 times`.
+pub(super) fn times(ratio: Option<f64>) -> Found {
+    let ratio = ratio.filter(|ratio| ratio.is_finite())?;
+    Some((format!("{} times", three_digits(ratio)), vec![ratio]))
+}
+
 /// `12 %`.
 pub(super) fn percent(share: Option<f64>) -> Found {
     let share = share?;

@@ -1,5 +1,7 @@
 //! What was measured of a figure, whatever it is: cells of rounds.
 
+use std::borrow::Cow;
+
 use kvzone_core::statistics::median;
 use kvzone_core::statistics::verdict::{Comparison, compare};
 use serde_json::Value;
@@ -42,8 +44,10 @@ pub(super) struct Cell {
     /// Place of the point among those measured.
     pub(super) point: usize,
     /// What rows call the store.
-    pub(super) label: &'static str,
+    pub(super) label: Cow<'static, str>,
     pub(super) workload: &'static str,
+    /// Whom it is compared with, where that is not the first store.
+    pub(super) against: Option<String>,
     /// Behind the label in a row.
     pub(super) version: Option<String>,
     /// The first thing that went wrong.
@@ -70,6 +74,8 @@ pub(super) struct Measured {
     pub(super) warnings: Vec<String>,
     /// Stores answered differently.
     pub(super) is_contradicted: bool,
+    /// Bars for the page.
+    pub(super) charts: String,
     /// Rounds; 0 where they would all say the same.
     pub(super) repeat: u32,
     pub(super) seed: u64,
@@ -92,8 +98,9 @@ impl Cell {
     pub(super) fn once(point: usize, label: &'static str, found: Value) -> Cell {
         Cell {
             point,
-            label,
+            label: label.into(),
             workload: "",
+            against: None,
             version: None,
             failure: None,
             rounds: vec![Round {
@@ -205,6 +212,14 @@ impl Measured {
         };
         let pairs: Vec<(f64, f64)> = ours.rounds.iter().filter_map(pair).collect();
         compare(&pairs, self.seed)
+    }
+
+    /// How many times as much of something a cell has as the one it is compared with.
+    pub(super) fn gain(&self, cell: &Cell, metric: Metric) -> Option<f64> {
+        let against = cell.against.as_deref().unwrap_or(self.first());
+        let theirs = self.cell(cell.point, against)?.median(metric)?;
+        let gain = cell.median(metric)? / theirs;
+        gain.is_finite().then_some(gain)
     }
 
     /// The first store's rate by this one's in the paper.

@@ -58,6 +58,7 @@ const FIGURES: &[&[Figure]] = &[
     wisckey::FIGURES,
     alphard::FIGURES,
     beside_fio::FIGURES,
+    p_fetch::FIGURES,
 ];
 
 /// Length of a measured phase of a figure.
@@ -110,7 +111,7 @@ pub(crate) struct ReproduceArguments {
     /// Write every figure of every round as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with charts, of p-fetch figures
+    /// Write a page with the tables, and charts of p-fetch figures
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Also print the table as markdown
@@ -123,9 +124,6 @@ pub(crate) struct ReproduceArguments {
 
 /// Measures a figure, prints it, and writes what was asked for.
 pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
-    if let Some(done) = p_fetch::run(arguments) {
-        return done;
-    }
     let figure = find(&arguments.name)?;
     let defaults = match figure.how {
         How::Campaigns(paper) => paper.defaults,
@@ -166,9 +164,7 @@ fn check(arguments: &ReproduceArguments, defaults: Defaults) -> Result<()> {
 /// Names of everything that can be reproduced, with what it is.
 pub(crate) fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
     let figures = FIGURES.iter().copied().flatten();
-    figures
-        .map(|figure| (figure.name, figure.title))
-        .chain(p_fetch::presets())
+    figures.map(|figure| (figure.name, figure.title))
 }
 
 fn find(name: &str) -> Result<&'static Figure> {
@@ -205,8 +201,6 @@ mod tests {
             unique(points.map(|point| point.label).collect(), figure.name);
             let stores = figure.stores.iter();
             unique(stores.map(|one| one.label).collect(), figure.name);
-            let columns = figure.columns.iter();
-            unique(columns.map(|column| column.head).collect(), figure.name);
         }
     }
 

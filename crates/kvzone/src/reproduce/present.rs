@@ -75,7 +75,7 @@ pub(super) fn show(figure: &'static Figure, measured: &Measured) -> Shown {
             (figure.claims)(&measured.of_round(round))
         }),
         conditions: conditions(figure, measured),
-        charts: String::new(),
+        charts: measured.charts.clone(),
     }
 }
 
@@ -97,7 +97,7 @@ fn rows(figure: &Figure, measured: &Measured, workload: &str) -> Grid {
     let row = |cell: &Cell| {
         let columns = figure.columns.iter();
         let cells = columns.map(|column| text_of(figure, measured, cell, column));
-        let label = named(cell.label, cell.version.as_deref());
+        let label = named(&cell.label, cell.version.as_deref());
         let words = [measured.points[cell.point].label.clone(), label];
         words.into_iter().chain(cells).collect()
     };

@@ -403,8 +403,9 @@ fn cell_of((point, workload): (usize, &'static str), label: &'static str, runs: 
     };
     Cell {
         point,
-        label,
+        label: label.into(),
         workload,
+        against: None,
         version: all.iter().find_map(|run| run.version.clone()),
         failure: broken.map(|run| run.status.name().to_string()),
         rounds: repeats.into_iter().map(round).collect(),
