@@ -3,43 +3,27 @@
 use kvzone_core::error::{Error, Result};
 use kvzone_core::names::nearest;
 
-/// A store as it takes part in a figure.
-pub(super) trait Contestant: Copy {
-    /// One that the figure does not have, as it is.
-    fn plain(store: &'static str) -> Self;
-
-    /// The adapter's name.
-    fn store(&self) -> &'static str;
-}
-
-/// A place on a figure's axis.
-pub(super) trait Labelled {
-    /// What rows call it.
-    fn label(&self) -> &'static str;
-
-    /// Left out unless all points are asked for.
-    fn is_extra(&self) -> bool;
-}
+use super::figure::{Contestant, Point, store};
 
 /// The figure's stores, or those asked for; one that the figure does not have
 /// takes part as it is.
 ///
 /// # Errors
 /// A usage error for a store that is not known, or named twice.
-pub(super) fn contestants<C: Contestant>(own: &[C], asked: &[String]) -> Result<Vec<C>> {
+pub(super) fn contestants(own: &[Contestant], asked: &[String]) -> Result<Vec<Contestant>> {
     if asked.is_empty() {
         return Ok(own.to_vec());
     }
-    let mut found: Vec<C> = Vec::new();
+    let mut found: Vec<Contestant> = Vec::new();
     for name in asked {
-        let store = crate::stores::find(name)?.name();
-        if found.iter().any(|one| one.store() == store) {
+        let named = crate::stores::find(name)?.name();
+        if found.iter().any(|one| one.store == named) {
             return Err(Error::Usage(format!("--stores names {name} twice")));
         }
         let before = found.len();
-        found.extend(own.iter().filter(|one| one.store() == store));
+        found.extend(own.iter().filter(|one| one.store == named));
         if found.len() == before {
-            found.push(C::plain(store));
+            found.push(store(named));
         }
     }
     Ok(found)
@@ -50,19 +34,19 @@ pub(super) fn contestants<C: Contestant>(own: &[C], asked: &[String]) -> Result<
 ///
 /// # Errors
 /// A usage error that offers the nearest labels for one that is not there.
-pub(super) fn points<P: Labelled>(
+pub(super) fn points(
     figure: &str,
-    own: &'static [P],
+    own: &'static [Point],
     (asked, all): (&[String], bool),
-) -> Result<Vec<&'static P>> {
+) -> Result<Vec<&'static Point>> {
     if asked.is_empty() {
-        return Ok(own.iter().filter(|it| all || !it.is_extra()).collect());
+        return Ok(own.iter().filter(|it| all || !it.extra).collect());
     }
     let mut found = Vec::new();
     let mut rest = asked;
     while let Some(name) = rest.first() {
         let Some((point, pieces)) = longest(own, rest) else {
-            let near = nearest(name, own.iter().map(|it| it.label()));
+            let near = nearest(name, own.iter().map(|it| it.label));
             return Err(Error::Usage(format!(
                 "{figure} has no point {name:?}; near it: {}",
                 near.join(", ")
@@ -76,40 +60,23 @@ pub(super) fn points<P: Labelled>(
 
 /// The point with the longest label that the pieces begin with, and how many they
 /// are: what was asked for is cut at commas, and labels may hold some.
-fn longest<'a, P: Labelled>(own: &'a [P], pieces: &[String]) -> Option<(&'a P, usize)> {
+fn longest<'a>(own: &'a [Point], pieces: &[String]) -> Option<(&'a Point, usize)> {
     (1..=pieces.len()).rev().find_map(|count| {
         let label = pieces[..count].join(",");
-        let point = own.iter().find(|it| it.label() == label.trim())?;
+        let point = own.iter().find(|it| it.label == label.trim())?;
         Some((point, count))
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::figure::variant;
     use super::*;
 
-    #[derive(Clone, Copy, Debug, PartialEq)]
-    struct One(&'static str, u32);
-
-    impl Contestant for One {
-        fn plain(store: &'static str) -> Self {
-            One(store, 0)
-        }
-
-        fn store(&self) -> &'static str {
-            self.0
-        }
-    }
-
-    struct At(&'static str, bool);
-
-    impl Labelled for At {
-        fn label(&self) -> &'static str {
-            self.0
-        }
-
-        fn is_extra(&self) -> bool {
-            self.1
+    const fn at(label: &'static str) -> Point {
+        Point {
+            label,
+            ..Point::PLAIN
         }
     }
 
@@ -119,10 +86,11 @@ mod tests {
 
     #[test]
     fn stores_asked_for_come_with_the_figures_settings_or_as_they_are() {
-        let own = [One("zdb", 1), One("forest", 2), One("forest", 3)];
+        let two = variant("forest 2", "forest", &[("index", "btree")]);
+        let own = [store("zdb"), store("forest"), two];
         let chosen = |asked: &[&str]| contestants(&own, &words(asked));
         assert_eq!(chosen(&[]).ok(), Some(own.to_vec()));
-        let expected = vec![One("memory", 0), One("forest", 2), One("forest", 3)];
+        let expected = vec![store("memory"), own[1], two];
         assert_eq!(chosen(&["memory", "forest"]).ok(), Some(expected));
         assert!(matches!(chosen(&["zdb", "zdb"]), Err(Error::Usage(_))));
         assert!(matches!(chosen(&["zbd"]), Err(Error::Usage(_))));
@@ -130,11 +98,11 @@ mod tests {
 
     #[test]
     fn points_asked_for_come_in_their_order_extra_or_not() {
-        static OWN: [At; 3] = [At("1 KB", false), At("2 KB", true), At("4 KB", false)];
-        static COMMAS: [At; 2] = [At("A, 1 KB", false), At("1 KB", false)];
+        static OWN: [Point; 3] = [at("1 KB"), at("2 KB").extra(), at("4 KB")];
+        static COMMAS: [Point; 2] = [at("A, 1 KB"), at("1 KB")];
         let chosen = |asked: &[&str], all| {
             let found = points("fig", &OWN, (&words(asked), all));
-            found.map(|found| found.iter().map(|it| it.label()).collect::<Vec<_>>())
+            found.map(|found| found.iter().map(|it| it.label).collect::<Vec<_>>())
         };
         assert_eq!(chosen(&[], false).ok(), Some(vec!["1 KB", "4 KB"]));
         assert_eq!(chosen(&[], true).ok(), Some(vec!["1 KB", "2 KB", "4 KB"]));
@@ -143,7 +111,7 @@ mod tests {
         // As the command line cuts them.
         let cut = words(&["1 KB", "A", " 1 KB", " 1 KB"]);
         let found = points("fig", &COMMAS, (&cut, false)).ok();
-        let labels = found.map(|found| found.iter().map(|it| it.label()).collect::<Vec<_>>());
+        let labels = found.map(|found| found.iter().map(|it| it.label).collect::<Vec<_>>());
         assert_eq!(labels, Some(vec!["1 KB", "A, 1 KB", "1 KB"]));
         let refused = chosen(&["3 KB"], false)
             .err()

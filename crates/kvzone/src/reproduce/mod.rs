@@ -2,56 +2,64 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `zdb` | tables I to III of the ZDB paper, with the paper's figures |
-//! | `forestdb` | figures 10 and 12 to 19 of the ForestDB paper, with its claims |
-//! | `wisckey` | figures 2, 3 and 6 to 15 and table 1 of the WiscKey paper, with its claims |
-//! | `alphard` | table 1 and figures 3 and 4 of the KVZone paper, with its claims |
-//! | `chosen` | which of a figure's stores and points are measured |
-//! | `shown` | a figure with its claims, and where it goes |
-//! | `grid` | tables and claims as text and markdown |
-//! | `table` | what was measured beside what was published, as text and markdown |
+//! | `zdb`, `forestdb`, `wisckey`, `alphard` | figures that compare stores, as data, with what their papers claim |
+//! | `analysis`, `index` | figures 10, 12 and 13 of the ForestDB paper: computed, and without stores |
+//! | `device`, `collection` | figures 3, 6 and 13 of the WiscKey paper: the disk, and garbage collection |
+//! | `beside_fio` | inserts of `alphard` beside `fio`, which its paper does not have |
 //! | `p_fetch` | figures of the P-Fetch paper: compactions |
-//! | `document` | puts a table between its markers in a document |
+//! | `figure`, `columns` | what a figure is, and what its rows may say |
+//! | `chosen` | which of a figure's stores and points are measured |
+//! | `runner` | measures a figure that compares stores |
+//! | `measured`, `claims` | what was measured of any figure, and sentences held against it |
+//! | `present`, `document` | a figure as text, in a document and as a page |
 //!
 //! Machines differ by more than stores do, so what is compared with the paper
 //! is the ratio between stores, never a rate.
 
 mod alphard;
+mod analysis;
+mod beside_fio;
 mod chosen;
+mod claims;
+mod collection;
+mod columns;
+mod device;
 mod document;
+mod figure;
 mod forestdb;
-mod grid;
+mod index;
+mod measured;
 pub(crate) mod p_fetch;
-mod shown;
-mod table;
+mod present;
+mod runner;
 mod wisckey;
 mod zdb;
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
-use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::names::nearest;
-use kvzone_core::record::{Report, SCHEMA, Status};
 
-use crate::output;
-use crate::run::campaign::{Campaign, Contender};
 use crate::run::parse::{parse_bytes, parse_count, parse_positive};
-use crate::run::{Stage, write_json};
-use crate::supervisor::Patience;
-use table::Cell;
-use zdb::Published;
+use figure::{Defaults, Figure, How, Takes};
+use present::{Place, show};
+use runner::Asked;
 
-/// Cache of each store: enough for all that is read, as the paper's machine
-/// had memory for what it read.
-const CACHE: u64 = 256 << 20;
-
-/// Share of the paper's entries, and rounds, unless asked otherwise.
-const DEFAULTS: (f64, u32) = (0.01, 5);
+/// Every figure there is, paper by paper.
+const FIGURES: &[&[Figure]] = &[
+    zdb::FIGURES,
+    analysis::FIGURES,
+    index::FIGURES,
+    forestdb::FIGURES,
+    device::FIGURES,
+    collection::FIGURES,
+    wisckey::FIGURES,
+    alphard::FIGURES,
+    beside_fio::FIGURES,
+    p_fetch::FIGURES,
+];
 
 /// Length of a measured phase of a figure.
 const SECONDS: f64 = 4.0;
@@ -103,7 +111,7 @@ pub(crate) struct ReproduceArguments {
     /// Write every figure of every round as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with charts, of p-fetch figures
+    /// Write a page with the tables, and charts of p-fetch figures
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Also print the table as markdown
@@ -114,148 +122,115 @@ pub(crate) struct ReproduceArguments {
     update: Option<PathBuf>,
 }
 
-impl ReproduceArguments {
-    /// Share of the paper's entries, of presets without a default of their own.
-    fn scale_or_default(&self) -> f64 {
-        self.scale.unwrap_or(DEFAULTS.0)
-    }
-
-    /// Rounds, of presets without a default of their own.
-    fn rounds_or_default(&self) -> u32 {
-        self.repeat.unwrap_or(DEFAULTS.1)
-    }
+/// Measures a figure, prints it, and writes what was asked for.
+pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
+    let figure = find(&arguments.name)?;
+    let defaults = match figure.how {
+        How::Campaigns(paper) => paper.defaults,
+        How::Cells(defaults, _) | How::Tables(defaults, _) => defaults,
+    };
+    check(arguments, defaults)?;
+    let place = Place::prepare(arguments)?;
+    let asked = Asked::of(arguments, defaults);
+    let (measured, found) = match figure.how {
+        How::Campaigns(paper) => runner::measure(figure, paper, asked)?,
+        How::Cells(_, measure) => measure(figure, asked)?,
+        How::Tables(_, measure) => {
+            let (shown, found) = measure(figure, asked)?;
+            place.finish(figure.title, found, &shown)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    place.finish(figure.title, found, &show(figure, &measured))?;
+    Ok(ExitCode::from(if measured.all_well() { 0 } else { 3 }))
 }
 
-/// Measures every column of a table, prints it, and writes what was asked for.
-pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
-    if let Some(done) = forestdb::run(arguments)
-        .or_else(|| wisckey::run(arguments))
-        .or_else(|| alphard::run(arguments))
-        .or_else(|| p_fetch::run(arguments))
-    {
-        return done;
+/// Refuses choices that a figure does not have.
+fn check(arguments: &ReproduceArguments, defaults: Defaults) -> Result<()> {
+    let refused = |what: &str| Err(Error::Usage(format!("{} {what}", arguments.name)));
+    let (stores, points) = (!arguments.stores.is_empty(), !arguments.points.is_empty());
+    match defaults.takes {
+        Takes::Points if stores => refused("has its own stores: it takes no --stores"),
+        Takes::Rounds | Takes::Nothing if stores || points => {
+            refused("has its own stores and rows: it takes neither --stores nor --points")
+        }
+        Takes::Nothing if arguments.repeat.is_some_and(|rounds| rounds != 1) => {
+            refused("is measured once: repeat the command")
+        }
+        _ => Ok(()),
     }
-    let published = find(&arguments.name)?;
-    if !(arguments.stores.is_empty() && arguments.points.is_empty()) {
-        return Err(Error::Usage(format!(
-            "{} has its own stores and rows: it takes neither --stores nor --points",
-            published.name
-        )));
-    }
-    if let Some(path) = &arguments.update {
-        // Before minutes of measuring: is there a place for the result?
-        document::check(path, published.name)?;
-    }
-    let json = match &arguments.json {
-        Some(path) => Some((
-            path,
-            File::create(path).map_err(|error| Error::machine("create", path, error))?,
-        )),
-        None => None,
-    };
-    let (cells, report) = measure(arguments, published)?;
-    if let Some((path, mut file)) = json {
-        write_json(path, &mut file, &report)?;
-    }
-    let table = table::Table {
-        published,
-        scale: arguments.scale_or_default(),
-        repeat: arguments.rounds_or_default(),
-        seed: arguments.seed,
-        cells,
-    };
-    let mut text = table.terminal();
-    if arguments.markdown {
-        text += "\n";
-        text += &table.markdown();
-    }
-    if let Some(path) = &arguments.update {
-        document::update(path, published.name, &table.markdown())?;
-    }
-    output::print(&text)?;
-    let all_well = report.runs.iter().all(|run| run.status == Status::Ok);
-    Ok(ExitCode::from(if all_well { 0 } else { 3 }))
 }
 
 /// Names of everything that can be reproduced, with what it is.
 pub(crate) fn presets() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let tables = zdb::TABLES.iter().map(|table| (table.name, table.title));
-    tables
-        .chain(forestdb::presets())
-        .chain(wisckey::presets())
-        .chain(alphard::presets())
-        .chain(p_fetch::presets())
+    let figures = FIGURES.iter().copied().flatten();
+    figures.map(|figure| (figure.name, figure.title))
 }
 
-fn find(name: &str) -> Result<&'static Published> {
-    zdb::TABLES
-        .iter()
-        .find(|table| table.name == name)
-        .ok_or_else(|| {
-            let near = nearest(name, presets().map(|(name, _)| name));
-            Error::Usage(format!(
-                "there is no {name:?} to reproduce; near it: {}; `kvzone list presets` shows all",
-                near.join(", ")
-            ))
-        })
+fn find(name: &str) -> Result<&'static Figure> {
+    let mut figures = FIGURES.iter().copied().flatten();
+    figures.find(|figure| figure.name == name).ok_or_else(|| {
+        let near = nearest(name, presets().map(|(name, _)| name));
+        Error::Usage(format!(
+            "there is no {name:?} to reproduce; near it: {}; `kvzone list presets` shows all",
+            near.join(", ")
+        ))
+    })
 }
 
-fn measure(
-    arguments: &ReproduceArguments,
-    published: &'static Published,
-) -> Result<(Vec<Cell>, Report)> {
-    let mut cells = Vec::new();
-    let mut all: Option<Report> = None;
-    let mut stage = Stage::new()?;
-    let scale = arguments.scale_or_default();
-    for column in published.columns {
-        let load = published.load(column, scale, arguments.seed);
-        let campaign = campaign(arguments, published, load);
-        let outcome = campaign.run(&mut stage)?.whole()?;
-        for warning in &outcome.warnings {
-            output::complain(&format!("kvzone: {}: {warning}", column.title));
-        }
-        cells.push(Cell::new(column, &campaign, &outcome.report));
-        match &mut all {
-            Some(report) => report.runs.extend(outcome.report.runs),
-            None => all = Some(outcome.report),
+#[cfg(test)]
+mod tests {
+    use super::figure::{Point, Rate};
+    use super::*;
+
+    fn all() -> impl Iterator<Item = &'static Figure> {
+        FIGURES.iter().copied().flatten()
+    }
+
+    #[test]
+    fn names_and_labels_are_unique() {
+        let unique = |labels: Vec<&str>, of: &str| {
+            let mut sorted = labels.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(sorted.len(), labels.len(), "{of}");
+        };
+        unique(presets().map(|(name, _)| name).collect(), "figures");
+        for figure in all() {
+            let points = figure.points.iter();
+            unique(points.map(|point| point.label).collect(), figure.name);
+            let stores = figure.stores.iter();
+            unique(stores.map(|one| one.label).collect(), figure.name);
         }
     }
-    stage.close();
-    let report = all.unwrap_or_else(|| Report {
-        schema: SCHEMA.to_string(),
-        machine: serde_json::Value::Null,
-        seed: arguments.seed,
-        runs: Vec::new(),
-    });
-    Ok((cells, report))
-}
 
-fn campaign(
-    arguments: &ReproduceArguments,
-    published: &Published,
-    load: kvzone_core::job::Load,
-) -> Campaign {
-    let contender = |store: &&str| Contender::of(store);
-    Campaign {
-        contenders: zdb::STORES.iter().map(contender).collect(),
-        loads: vec![load],
-        steps: Vec::new(),
-        _kept: Vec::new(),
-        record: None,
-        repeat: arguments.rounds_or_default(),
-        seed: arguments.seed,
-        durability: DurabilityName::Written,
-        budget_bytes: CACHE,
-        memory_limit_bytes: arguments.memory,
-        profile: Profile::Equal,
-        cold: false,
-        // The paper read what it had just written, from memory.
-        warm: published.workload == "read-random",
-        reopen: None,
-        directory: arguments.dir.clone(),
-        patience: Patience {
-            idle: Duration::from_secs(60),
-        },
+    #[test]
+    fn every_campaign_issues_known_workloads_and_shows_them() {
+        for figure in all().filter(|figure| matches!(figure.how, How::Campaigns(_))) {
+            assert!(figure.points.iter().any(|point| !point.extra));
+            let issued = || figure.points.iter().flat_map(|point| point.workloads);
+            for workload in issued() {
+                assert!(kvzone_core::workload::find(workload).is_ok());
+                let shows = |(shown, _): &(&str, &str)| shown.is_empty() || shown == workload;
+                assert!(figure.tables.iter().any(shows), "{}", figure.name);
+            }
+            for (shown, _) in figure.tables {
+                let is_issued = shown.is_empty() || issued().any(|workload| workload == shown);
+                assert!(is_issued, "{}: {shown}", figure.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_share_is_of_a_point_before_it_with_values_of_the_same_size() {
+        for figure in all() {
+            for (number, point) in figure.points.iter().enumerate() {
+                if let Rate::Share(of, _) = point.rate {
+                    let is_peak = |before: &&Point| before.label == of;
+                    let peak = figure.points[..number].iter().find(is_peak);
+                    assert_eq!(peak.unwrap().value_bytes, point.value_bytes);
+                }
+            }
+        }
     }
 }

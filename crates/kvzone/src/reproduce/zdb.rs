@@ -19,134 +19,168 @@
 //! paper is that of 4-byte values by one writer, where a call costs more than
 //! the entry.
 
-use kvzone_core::job::{Load, SizeChoice, Until};
+use kvzone_core::adapter::DurabilityName;
+use kvzone_core::report::text::three_digits;
+use kvzone_core::statistics::verdict::Verdict;
 
-/// Ours first, then the paper's two.
-pub(super) const STORES: [&str; 3] = ["zdb", "leveldb", "kyotocabinet"];
+use super::claims::Claim;
+use super::columns::{PUBLISHED, RATE, RATIO};
+use super::figure::{
+    Defaults, Figure, How, KeyKind, Layout, PageCache, Paper, Point, Setting, Takes, store,
+};
+use super::measured::{Cell, Measured};
+use super::present::ratio_text;
+use super::runner::{Size, entry_bytes};
 
 /// Entries in the paper.
 const PAPER_ENTRIES: f64 = 100_000_000.0;
-
 /// Bytes written to a store at a scale of 1, at most; 128 MiB at 0.01.
 const MOST_BYTES: f64 = 12.5 * (1_u64 << 30) as f64;
-
 /// Bytes read from a store at a scale of 1, at most; 1 GiB at 0.01.
 const MOST_BYTES_READ: f64 = 100.0 * (1_u64 << 30) as f64;
 
-/// A row of what is printed, a column of the paper's.
-#[derive(Debug)]
-pub(super) struct Column {
-    /// `4 bytes`.
-    pub(super) title: &'static str,
-    /// Of a value.
-    pub(super) bytes: u64,
-    /// Entries a call.
-    pub(super) batch: u32,
-    /// Operations a second of [`STORES`] in the paper; none for rows of ours.
-    pub(super) published: Option<[f64; 3]>,
-}
-
-/// A table of the paper.
-#[derive(Debug)]
-pub(super) struct Published {
-    /// As on the command line.
-    pub(super) name: &'static str,
-    /// `ZDB paper, table I: one writing thread`.
-    pub(super) title: &'static str,
-    /// What it measures.
-    pub(super) workload: &'static str,
-    /// Threads that issue operations.
-    pub(super) threads: u32,
-    /// In the paper's order.
-    pub(super) columns: &'static [Column],
-}
-
-const fn column(title: &'static str, bytes: u64, published: [f64; 3]) -> Column {
-    Column {
-        title,
-        bytes,
-        batch: 1,
-        published: Some(published),
-    }
-}
-
-const BATCHES: Column = Column {
-    title: "4 bytes, in batches of 100",
-    bytes: 4,
-    batch: 100,
-    published: None,
+static PAPER: Paper = Paper {
+    defaults: Defaults {
+        scale: 0.01,
+        rounds: 5,
+        // The paper's ratios are of its stores.
+        takes: Takes::Rounds,
+    },
+    conditions: "Durability written, caches of 256 MiB, ratios with their 95 % intervals.\n",
+    durability: DurabilityName::Written,
+    // Enough for all that is read, as the paper's machine had memory for what it read.
+    cache: Setting::Bytes(256 << 20),
+    settings: &[],
+    compressible: 0.5,
+    size: |point, asked| {
+        let keys = entries(point, asked.scale, MOST_BYTES).max(u64::from(point.threads));
+        Ok(Size::made_up(point, keys, None))
+    },
+    operations: |point, workload, keys, scale| match workload {
+        "read-random" => Some(entries(point, scale, MOST_BYTES_READ)),
+        _ => Some(keys),
+    },
 };
-
-/// All of them. Figures are in the order of [`STORES`].
-pub(super) const TABLES: &[Published] = &[
-    Published {
-        name: "zdb/table1",
-        title: "ZDB paper, table I: one writing thread",
-        workload: "fill-sequential",
-        threads: 1,
-        columns: &[
-            column("4 bytes", 4, [294_796.0, 347_246.0, 343_348.0]),
-            column("1 KB", 1024, [108_790.0, 5_360.0, 10_268.0]),
-            column("100 KB", 102_400, [4_132.0, 61.0, 1_872.0]),
-            BATCHES,
-        ],
-    },
-    Published {
-        name: "zdb/table2",
-        title: "ZDB paper, table II: four writing threads",
-        workload: "fill-sequential",
-        threads: 4,
-        columns: &[
-            column("4 bytes", 4, [537_204.0, 369_760.0, 241_800.0]),
-            column("1 KB", 1024, [128_220.0, 15_004.0, 80_420.0]),
-            column("100 KB", 102_400, [5_248.0, 90.0, 1_920.0]),
-            BATCHES,
-        ],
-    },
-    Published {
-        name: "zdb/table3",
-        title: "ZDB paper, table III: random reading",
-        workload: "read-random",
-        threads: 1,
-        columns: &[
-            column("4 bytes", 4, [1_326_205.0, 304_448.0, 1_176_300.0]),
-            column("1 KB", 1024, [60_325.0, 4_629.0, 45_234.0]),
-            column("100 KB", 102_400, [6_232.0, 62.0, 5_075.0]),
-        ],
-    },
-];
-
-impl Published {
-    /// What is issued for a column.
-    pub(super) fn load(&self, column: &Column, scale: f64, seed: u64) -> Load {
-        let keys = entries(column, scale, MOST_BYTES).max(u64::from(self.threads));
-        let operations = match self.workload {
-            "read-random" => entries(column, scale, MOST_BYTES_READ),
-            _ => keys,
-        };
-        Load {
-            workload: self.workload.to_string(),
-            seed,
-            keys,
-            key_bytes: SizeChoice::Fixed(4),
-            value_bytes: SizeChoice::Fixed(column.bytes),
-            until: Until::Operations(operations),
-            threads: self.threads,
-            batch: column.batch,
-            rate: None,
-            popularity: None,
-            verify_every: 64,
-            compressible: 0.5,
-            ..Load::default()
-        }
-    }
-}
 
 /// The paper's entries to scale, as long as they take no more bytes than
 /// `most` to scale.
-fn entries(column: &Column, scale: f64, most: f64) -> u64 {
-    let by_bytes = most / (column.bytes + 4) as f64;
-    ((PAPER_ENTRIES.min(by_bytes) * scale).round() as u64).clamp(1, u64::from(u32::MAX))
+fn entries(point: &Point, scale: f64, most: f64) -> u64 {
+    let entries = PAPER_ENTRIES.min(most / entry_bytes(point));
+    ((entries * scale).round() as u64).clamp(1, u64::from(u32::MAX))
+}
+
+/// Four-byte keys, one writing thread.
+const fn values(label: &'static str, value_bytes: u64, published: &'static [f64]) -> Point {
+    Point {
+        label,
+        workloads: &["fill-sequential"],
+        keys: KeyKind::Spread(4),
+        value_bytes,
+        published,
+        ..Point::PLAIN
+    }
+}
+
+const BATCHES: Point = Point {
+    batch: (100, 100),
+    ..values("4 bytes, in batches of 100", 4, &[])
+};
+
+const fn by_four(point: Point) -> Point {
+    Point {
+        threads: 4,
+        ..point
+    }
+}
+
+/// The paper read what it had just written, from memory.
+const fn read(point: Point) -> Point {
+    Point {
+        workloads: &["read-random"],
+        cache: PageCache::Warm,
+        ..point
+    }
+}
+
+const TABLE: Figure = Figure {
+    name: "",
+    title: "",
+    axis: "values of",
+    who: "store",
+    what: "workload fill-sequential",
+    how: How::Campaigns(&PAPER),
+    stores: &[store("zdb"), store("leveldb"), store("kyotocabinet")],
+    points: &[],
+    tables: &[("", "")],
+    layout: Layout::Beside,
+    columns: &[RATE, RATIO, PUBLISHED],
+    claims: orders,
+};
+
+/// All of them. What is published is in the order of the stores.
+pub(super) const FIGURES: &[Figure] = &[
+    Figure {
+        name: "zdb/table1",
+        title: "ZDB paper, table I: one writing thread",
+        points: &[
+            values("4 bytes", 4, &[294_796.0, 347_246.0, 343_348.0]),
+            values("1 KB", 1024, &[108_790.0, 5_360.0, 10_268.0]),
+            values("100 KB", 102_400, &[4_132.0, 61.0, 1_872.0]),
+            BATCHES,
+        ],
+        ..TABLE
+    },
+    Figure {
+        name: "zdb/table2",
+        title: "ZDB paper, table II: four writing threads",
+        points: &[
+            by_four(values("4 bytes", 4, &[537_204.0, 369_760.0, 241_800.0])),
+            by_four(values("1 KB", 1024, &[128_220.0, 15_004.0, 80_420.0])),
+            by_four(values("100 KB", 102_400, &[5_248.0, 90.0, 1_920.0])),
+            by_four(BATCHES),
+        ],
+        ..TABLE
+    },
+    Figure {
+        name: "zdb/table3",
+        title: "ZDB paper, table III: random reading",
+        what: "workload read-random",
+        points: &[
+            read(values("4 bytes", 4, &[1_326_205.0, 304_448.0, 1_176_300.0])),
+            read(values("1 KB", 1024, &[60_325.0, 4_629.0, 45_234.0])),
+            read(values("100 KB", 102_400, &[6_232.0, 62.0, 5_075.0])),
+        ],
+        ..TABLE
+    },
+];
+
+/// The paper's order of stores at each size of values.
+fn orders(it: &Measured) -> Vec<Claim> {
+    it.cells.iter().filter_map(|cell| order(it, cell)).collect()
+}
+
+fn order(it: &Measured, cell: &Cell) -> Option<Claim> {
+    if cell.label == it.first() {
+        return None;
+    }
+    let published = it.published(cell)?;
+    let order = if published > 1.0 { "faster" } else { "slower" };
+    let paper = format!(
+        "values of {}: zdb is {order} than {}, {} times its rate",
+        it.points[cell.point].label,
+        cell.label,
+        three_digits(published)
+    );
+    let ratio = it.ratio(cell);
+    let verdict = ratio.as_ref().map(|found| found.verdict);
+    let here = ratio.map(|found| {
+        let holds = (found.ratio > 1.0) == (published > 1.0);
+        (format!("{} times", ratio_text(Some(found))), holds)
+    });
+    Some(Claim {
+        is_doubtful: matches!(verdict, Some(Verdict::Noise | Verdict::Equal)),
+        ..Claim::new(paper, here)
+    })
 }
 
 #[cfg(test)]
@@ -155,27 +189,23 @@ mod tests {
 
     #[test]
     fn entries_follow_the_scale_and_large_values_their_bytes() {
-        let load = |table: usize, column: usize, scale| {
-            TABLES[table].load(&TABLES[table].columns[column], scale, 1)
-        };
-        assert_eq!(load(0, 0, 1.0).keys, 100_000_000);
-        assert_eq!(load(0, 0, 0.01).keys, 1_000_000);
-        let large = load(0, 2, 0.01);
-        assert!((1_300..1_320).contains(&large.keys), "{}", large.keys);
-        assert_eq!(load(1, 2, 1e-9).keys, 4, "a key for each thread");
-        let reads = load(2, 2, 0.01);
-        assert!(matches!(reads.until, Until::Operations(n) if n > 5 * reads.keys));
+        let point = |table: usize, place: usize| &FIGURES[table].points[place];
+        assert_eq!(entries(point(0, 0), 1.0, MOST_BYTES), 100_000_000);
+        assert_eq!(entries(point(0, 0), 0.01, MOST_BYTES), 1_000_000);
+        let large = entries(point(0, 2), 0.01, MOST_BYTES);
+        assert!((1_300..1_320).contains(&large), "{large}");
+        let reads = (PAPER.operations)(point(2, 2), "read-random", large, 0.01);
+        assert!(reads.is_some_and(|reads| reads > 5 * large));
     }
 
     #[test]
     fn the_papers_order_of_stores_is_kept() {
         // In each table of the paper ZDB leads but in one cell.
-        let lost: usize = TABLES
-            .iter()
-            .flat_map(|table| table.columns)
-            .filter_map(|column| column.published)
-            .filter(|[zdb, leveldb, kyoto]| zdb < leveldb || zdb < kyoto)
-            .count();
-        assert_eq!(lost, 1);
+        let points = FIGURES.iter().flat_map(|table| table.points);
+        let lost = points.filter(|point| match point.published {
+            [zdb, others @ ..] => others.iter().any(|other| zdb < other),
+            [] => false,
+        });
+        assert_eq!(lost.count(), 1);
     }
 }

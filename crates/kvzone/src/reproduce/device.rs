@@ -19,11 +19,12 @@ use kvzone_core::report::text::{bytes, three_digits};
 use kvzone_core::statistics::median;
 use serde_json::{Value, json};
 
-use super::super::ReproduceArguments;
-use super::super::grid::{Claim, Grid};
-use super::super::shown::Shown;
-use super::measure::Asked;
-use super::present::rounds;
+use super::ReproduceArguments;
+use super::claims::{Claim, above, below, each, percent};
+use super::figure::{Column, Contestant, Defaults, Figure, How, Layout, Point, Takes, store};
+use super::measured::{Cell, Measured, PointUsed};
+use super::runner::Asked;
+use super::wisckey::DEFAULTS;
 use crate::place::RunFolder;
 
 /// Threads of the paper.
@@ -34,87 +35,158 @@ const READ_FILE: (f64, u64) = (100e9, 4 << 20);
 const WRITTEN_FILE: (f64, u64) = (10e9, 1 << 20);
 /// Longest measurement of one cell of figure 3.
 const SECONDS: f64 = 1.0;
-const READ_SIZES: [usize; 5] = [4 << 10, 16 << 10, 64 << 10, 128 << 10, 256 << 10];
-const WRITE_SIZES: [usize; 6] = [64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 /// Written at once while the file to be read is made.
 const CHUNK: usize = 1 << 20;
 
-fn scaled((full, least): (f64, u64), asked: Asked) -> u64 {
+/// A size of requests.
+const fn of(label: &'static str, value_bytes: u64) -> Point {
+    Point {
+        label,
+        value_bytes,
+        ..Point::PLAIN
+    }
+}
+
+const RATE: Column = Column::new("MB/s", three_digits, |row| {
+    row.number("/megabytes_per_second")
+});
+const SECONDS_TAKEN: Column = Column::new("seconds", three_digits, |row| row.number("/seconds"));
+
+const SEQUENTIAL: &str = "sequential";
+const ONE_THREAD: &str = "random, 1 thread";
+const MANY_THREADS: &str = "random, 32 threads";
+const IO_URING: &str = "random, io_uring 32";
+
+const ONCE: Defaults = Defaults {
+    takes: Takes::Nothing,
+    ..DEFAULTS
+};
+
+/// Both of them.
+pub(super) const FIGURES: &[Figure] = &[
+    Figure {
+        name: "wisckey/fig3",
+        title: "WiscKey paper, figure 3: sequential and random reads of the device",
+        axis: "request",
+        who: "",
+        what: "one file, sequential reads through the page cache (dropped before), random ones past it",
+        how: How::Cells(ONCE, reads),
+        stores: WAYS,
+        points: &[
+            of("4 KiB", 4 << 10),
+            of("16 KiB", 16 << 10),
+            of("64 KiB", 64 << 10),
+            of("128 KiB", 128 << 10),
+            of("256 KiB", 256 << 10),
+        ],
+        tables: &[("", "")],
+        layout: Layout::Beside,
+        columns: &[RATE],
+        claims: read_claims,
+    },
+    Figure {
+        name: "wisckey/fig6",
+        title: "WiscKey paper, figure 6: impact of the size of writes",
+        axis: "write",
+        who: "",
+        what: "a file written from start to end, then synced",
+        how: How::Cells(ONCE, writes),
+        stores: &[store("")],
+        points: &[
+            of("64 B", 64),
+            of("256 B", 256),
+            of("1 KiB", 1 << 10),
+            of("4 KiB", 4 << 10),
+            of("16 KiB", 16 << 10),
+            of("64 KiB", 64 << 10),
+        ],
+        tables: &[("", "")],
+        layout: Layout::Beside,
+        columns: &[SECONDS_TAKEN, RATE],
+        claims: |it| {
+            let seconds = |size: &str| it.figure(size, "", SECONDS_TAKEN);
+            vec![Claim::on(
+                "small writes take long by the overhead of each system call; from 4 KB on the device is the limit",
+                each(&["64 B", "64 KiB"], seconds).map(|(words, seconds)| (words + " s", seconds)),
+                |seconds| seconds[0] > seconds[1],
+            )]
+        },
+    },
+];
+
+/// How figure 3 reads.
+const WAYS: &[Contestant] = &[
+    store(SEQUENTIAL),
+    store(ONE_THREAD),
+    store(MANY_THREADS),
+    store(IO_URING),
+];
+
+fn scaled((full, least): (f64, u64), asked: Asked<'_>) -> u64 {
     ((full * asked.scale) as u64).max(least)
 }
 
-/// How figure 3 reads.
-#[derive(Clone, Copy, Debug)]
-enum Way {
-    Sequential,
-    OneThread,
-    Threads,
-    IoUring,
+/// A point that was measured; the first says how large the file was.
+fn point_used(place: usize, point: &Point, length: u64) -> PointUsed {
+    let conditions = match place {
+        0 => format!("The file has {}.\n", bytes(length as f64)),
+        _ => String::new(),
+    };
+    PointUsed::at(point.label, conditions)
 }
 
-const WAYS: [(Way, &str); 4] = [
-    (Way::Sequential, "sequential"),
-    (Way::OneThread, "random, 1 thread"),
-    (Way::Threads, "random, 32 threads"),
-    (Way::IoUring, "random, io_uring 32"),
-];
+fn rows(rows: Vec<Value>) -> Value {
+    json!({"schema": "kvzone-device/1", "rows": rows})
+}
 
-/// Figure 3.
-pub(super) fn reads(arguments: &ReproduceArguments, asked: Asked) -> Result<(Shown, Value)> {
-    let folder = RunFolder::create(&arguments.dir, "reads")?;
+fn reads(figure: &'static Figure, asked: Asked<'_>) -> Result<(Measured, Value)> {
+    let folder = RunFolder::create(&asked.arguments.dir, "reads")?;
     let environment = Environment::real();
     let path = folder.path().join("file");
     let length = scaled(READ_FILE, asked);
     make_file(&environment, &path, length)?;
-    let mut grid = Grid {
-        heads: vec!["request".to_string()],
-        words: 1,
-        rows: Vec::new(),
-    };
-    grid.heads
-        .extend(WAYS.iter().map(|(_, name)| format!("{name}, MB/s")));
+    let mut measured = asked.nothing(figure.stores.to_vec());
     let mut all = Vec::new();
-    let mut rates = Vec::new();
-    for size in READ_SIZES {
-        let mut row = vec![bytes(size as f64)];
-        let mut found = [0.0; WAYS.len()];
-        for (rate, (way, name)) in found.iter_mut().zip(WAYS) {
-            *rate = read_rate(&environment, &path, (way, size, length), arguments, asked)?;
-            row.push(three_digits(*rate));
-            all.push(json!({"request_bytes": size, "way": name, "megabytes_per_second": *rate}));
+    for (place, point) in figure.points.iter().enumerate() {
+        measured.points.push(point_used(place, point, length));
+        for way in WAYS {
+            let read = (way.label, point.value_bytes as usize, length);
+            let rate = read_rate(&environment, &path, read, asked.arguments)?;
+            let row = json!({
+                "request_bytes": point.value_bytes, "way": way.label, "megabytes_per_second": rate,
+            });
+            measured
+                .cells
+                .push(Cell::once(place, way.label, row.clone()));
+            all.push(row);
         }
-        grid.rows.push(row);
-        rates.push(found);
     }
-    let shown = Shown {
-        grids: vec![("", grid)],
-        claims: read_claims(&rates),
-        conditions: rounds(
-            asked,
-            "one file, sequential reads through the page cache (dropped before), random ones past it",
-        ) + &format!("The file has {}.\n", bytes(length as f64)),
-    };
-    Ok((shown, json!({"schema": "kvzone-device/1", "rows": all})))
+    Ok((measured, rows(all)))
 }
 
-fn read_claims(rates: &[[f64; 4]]) -> Vec<Claim> {
-    let (Some(small), Some(large)) = (rates.first(), rates.last()) else {
-        return Vec::new();
+fn read_claims(it: &Measured) -> Vec<Claim> {
+    let share = |size, way| {
+        let (rate, whole) = (
+            it.figure(size, way, RATE)?,
+            it.figure(size, SEQUENTIAL, RATE)?,
+        );
+        percent(Some(rate / whole))
     };
-    let share = |rates: &[f64; 4], way: usize| rates[way] / rates[0];
-    let percent = |share: f64| format!("{} %", three_digits(share * 100.0));
     vec![
-        Claim::new(
+        Claim::on(
             "one thread's random reads reach half of the sequential rate at 256 KB",
-            Some((percent(share(large, 1)), share(large, 1) > 0.4)),
+            share("256 KiB", ONE_THREAD),
+            above(0.4),
         ),
-        Claim::new(
+        Claim::on(
             "with 32 threads random reads from 16 KB on are as fast as sequential ones",
-            Some((percent(share(large, 2)), share(large, 2) > 0.9)),
+            share("256 KiB", MANY_THREADS),
+            above(0.9),
         ),
-        Claim::new(
+        Claim::on(
             "at small requests random reads are slower, also with 32 threads",
-            Some((percent(share(small, 2)), share(small, 2) < 1.0)),
+            share("4 KiB", MANY_THREADS),
+            below(1.0),
         ),
     ]
 }
@@ -140,23 +212,22 @@ fn make_file(environment: &Environment, path: &Path, length: u64) -> Result<()> 
 fn read_rate(
     environment: &Environment,
     path: &Path,
-    (way, size, length): (Way, usize, u64),
+    (way, size, length): (&str, usize, u64),
     arguments: &ReproduceArguments,
-    asked: Asked,
 ) -> Result<f64> {
-    let direct = !matches!(way, Way::Sequential);
+    let direct = way != SEQUENTIAL;
     let options = match direct {
         true => OpenOptions::READ.direct(),
         false => OpenOptions::READ,
     };
     let file = environment.file_system.open(path, options)?;
     let mut queue: Box<dyn ReadQueue> = match way {
-        Way::Threads => ReadPool::new(&*environment.executor, THREADS).queue(THREADS)?,
-        Way::IoUring => environment.file_system.read_queue(BatchOptions {
+        MANY_THREADS => ReadPool::new(&*environment.executor, THREADS).queue(THREADS)?,
+        IO_URING => environment.file_system.read_queue(BatchOptions {
             backend: ReadBackend::IoUring,
             depth: THREADS,
         })?,
-        Way::Sequential | Way::OneThread => environment.file_system.read_queue(BatchOptions {
+        _ => environment.file_system.read_queue(BatchOptions {
             backend: ReadBackend::Sync,
             depth: 1,
         })?,
@@ -166,7 +237,7 @@ fn read_rate(
         file.advise(0, 0, Advice::Sequential);
     }
     let mut places = Places {
-        random: direct.then(|| Random::stream(asked.seed, size as u64)),
+        random: direct.then(|| Random::stream(arguments.seed, size as u64)),
         next: 0,
         count: (length / size as u64).max(1),
     };
@@ -234,47 +305,25 @@ fn request(file: &Arc<dyn File>, offset: u64, size: usize) -> ReadRequest {
     }
 }
 
-/// Figure 6.
-pub(super) fn writes(arguments: &ReproduceArguments, asked: Asked) -> Result<(Shown, Value)> {
-    let folder = RunFolder::create(&arguments.dir, "writes")?;
+fn writes(figure: &'static Figure, asked: Asked<'_>) -> Result<(Measured, Value)> {
+    let folder = RunFolder::create(&asked.arguments.dir, "writes")?;
     let environment = Environment::real();
     let length = scaled(WRITTEN_FILE, asked);
-    let mut grid = Grid {
-        heads: ["write", "seconds", "MB/s"].map(String::from).to_vec(),
-        words: 1,
-        rows: Vec::new(),
-    };
+    let mut measured = asked.nothing(figure.stores.to_vec());
     let mut all = Vec::new();
-    let mut times = Vec::new();
-    for size in WRITE_SIZES {
+    for (place, point) in figure.points.iter().enumerate() {
         let path = folder.path().join("file");
+        let size = point.value_bytes as usize;
         let seconds = write_seconds(&environment, &path, (size, length), true)?;
-        let rate = length as f64 / seconds / 1e6;
-        grid.rows.push(vec![
-            bytes(size as f64),
-            three_digits(seconds),
-            three_digits(rate),
-        ]);
-        all.push(json!({"write_bytes": size, "seconds": seconds}));
-        times.push(seconds);
+        let row = json!({
+            "write_bytes": size, "seconds": seconds,
+            "megabytes_per_second": length as f64 / seconds / 1e6,
+        });
+        measured.points.push(point_used(place, point, length));
+        measured.cells.push(Cell::once(place, "", row.clone()));
+        all.push(row);
     }
-    let smallest = times.first().copied().unwrap_or(0.0);
-    let largest = times.last().copied().unwrap_or(0.0);
-    let words = format!(
-        "{} s with 64 bytes, {} s with 64 KiB",
-        three_digits(smallest),
-        three_digits(largest)
-    );
-    let shown = Shown {
-        grids: vec![("", grid)],
-        claims: vec![Claim::new(
-            "small writes take long by the overhead of each system call; from 4 KB on the device is the limit",
-            Some((words, smallest > largest)),
-        )],
-        conditions: rounds(asked, "a file written from start to end, then synced")
-            + &format!("The file has {}.\n", bytes(length as f64)),
-    };
-    Ok((shown, json!({"schema": "kvzone-device/1", "rows": all})))
+    Ok((measured, rows(all)))
 }
 
 /// Bytes a second that one thread writes to one file in writes of 1 MiB, handed to

@@ -16,22 +16,73 @@ use kvzone_core::random::{Random, mix};
 use kvzone_core::report::text::{bytes, grouped, three_digits};
 use serde_json::{Value, json};
 
-use super::super::ReproduceArguments;
-use super::super::grid::{Claim, Grid};
-use super::super::shown::Shown;
-use super::figures::WISCKEY;
-use super::measure::Asked;
-use super::present::rounds;
+use super::claims::{Claim, above, each};
+use super::figure::{Column, Defaults, Figure, How, Layout, Point, Takes, store};
+use super::measured::{Cell, Measured, PointUsed};
+use super::runner::Asked;
+use super::wisckey::{DATA, DEFAULTS, WISCKEY};
 use crate::place::RunFolder;
 
 /// Deleted, percent.
 const SHARES: [u64; 4] = [25, 50, 75, 100];
 const VALUE_BYTES: usize = 4 << 10;
 const KEY_BYTES: usize = 16;
-/// Of data in the paper.
-const DATA: f64 = 100e9;
 /// Segments of the data, so that there is something to choose from.
 const SEGMENTS: u64 = 32;
+
+/// Deleted, percent.
+const fn deleted(label: &'static str) -> Point {
+    Point {
+        label,
+        value_bytes: VALUE_BYTES as u64,
+        full_bytes: DATA,
+        ..Point::PLAIN
+    }
+}
+
+const WITH_BY_WITHOUT: Column = Column::new("with : without", three_digits, |row| {
+    Some(row.number("/with")? / row.number("/without")?)
+});
+
+/// The figure.
+pub(super) const FIGURES: &[Figure] = &[Figure {
+    name: "wisckey/fig13",
+    title: "WiscKey paper, figure 13: random load beside garbage collection",
+    axis: "deleted",
+    who: "",
+    what: "new keys with 4 KB values, put in random order beside garbage collection to 110 % of what is live",
+    how: How::Cells(
+        Defaults {
+            takes: Takes::Nothing,
+            ..DEFAULTS
+        },
+        measure,
+    ),
+    stores: &[store("")],
+    points: &[
+        deleted("25 %"),
+        deleted("50 %"),
+        deleted("75 %"),
+        deleted("100 %"),
+    ],
+    tables: &[("", "")],
+    layout: Layout::Beside,
+    columns: &[
+        Column::new("known garbage", percent, |row| {
+            row.number("/known_garbage_percent")
+        }),
+        Column::new("ops/s without", grouped, |row| row.number("/without")),
+        Column::new("ops/s with", grouped, |row| row.number("/with")),
+        WITH_BY_WITHOUT,
+        Column::new("freed", bytes, |row| row.number("/freed_bytes")),
+        Column::new("moved", bytes, |row| row.number("/moved_bytes")),
+    ],
+    claims,
+}];
+
+fn percent(value: f64) -> String {
+    format!("{} %", three_digits(value))
+}
 
 /// What one run met.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,79 +94,57 @@ struct Met {
     moved_bytes: u64,
 }
 
-/// The figure.
-pub(super) fn show(arguments: &ReproduceArguments, asked: Asked) -> Result<(Shown, Value)> {
+fn measure(figure: &'static Figure, asked: Asked<'_>) -> Result<(Measured, Value)> {
+    let arguments = asked.arguments;
     let keys = ((DATA * asked.scale) as u64 / (VALUE_BYTES + KEY_BYTES) as u64).max(64);
     let puts = arguments.operations.unwrap_or(keys);
-    let heads = [
-        "deleted",
-        "known garbage",
-        "ops/s without",
-        "ops/s with",
-        "with : without",
-        "freed",
-        "moved",
-    ];
-    let mut grid = Grid {
-        heads: heads.map(String::from).to_vec(),
-        words: 1,
-        rows: Vec::new(),
-    };
-    let mut all = Vec::new();
-    let mut ratios = Vec::new();
-    for share in SHARES {
+    let mut measured = asked.nothing(figure.stores.to_vec());
+    let mut rows = Vec::new();
+    for (place, (point, share)) in figure.points.iter().zip(SHARES).enumerate() {
         let run = |collection: &str| {
             let folder = RunFolder::create(&arguments.dir, "collection")?;
             let path = folder.path().join("store");
-            prepare(&path, keys, share, asked.seed)?;
-            load(&path, (keys, puts), collection, asked.seed)
+            prepare(&path, keys, share, arguments.seed)?;
+            load(&path, (keys, puts), collection, arguments.seed)
         };
         let (without, with) = (run("off")?, run("live")?);
-        let ratio = with.puts_a_second / without.puts_a_second;
-        grid.rows.push(vec![
-            format!("{share} %"),
-            format!("{} %", three_digits(with.garbage)),
-            grouped(without.puts_a_second),
-            grouped(with.puts_a_second),
-            three_digits(ratio),
-            bytes(with.freed_bytes as f64),
-            bytes(with.moved_bytes as f64),
-        ]);
-        all.push(json!({
+        let row = json!({
             "deleted_percent": share, "known_garbage_percent": with.garbage,
             "without": without.puts_a_second, "with": with.puts_a_second,
             "freed_bytes": with.freed_bytes, "moved_bytes": with.moved_bytes,
-        }));
-        ratios.push(ratio);
+        });
+        measured
+            .points
+            .push(PointUsed::at(point.label, String::new()));
+        measured.cells.push(Cell::once(place, "", row.clone()));
+        rows.push(row);
     }
-    let shown = Shown {
-        grids: vec![("", grid)],
-        claims: claims(&ratios),
-        conditions: rounds(
-            asked,
-            "new keys with 4 KB values, put in random order beside garbage collection to 110 % of what is live",
-        ) + &format!(
-            "{} keys before, {} put; in this process, without a memory limit; not synced.\n",
-            grouped(keys as f64),
-            grouped(puts as f64)
-        ),
-    };
-    Ok((shown, json!({"schema": "kvzone-collection/1", "rows": all})))
+    measured.points[0].conditions = format!(
+        "{} keys before, {} put; in this process, without a memory limit; not synced.\n",
+        grouped(keys as f64),
+        grouped(puts as f64)
+    );
+    Ok((
+        measured,
+        json!({"schema": "kvzone-collection/1", "rows": rows}),
+    ))
 }
 
-fn claims(ratios: &[f64]) -> Vec<Claim> {
-    let Some((&last, others)) = ratios.split_last() else {
-        return Vec::new();
+fn claims(it: &Measured) -> Vec<Claim> {
+    let ratios = |shares: &[&str]| {
+        let ratio = |share: &str| it.figure(share, "", WITH_BY_WITHOUT);
+        each(shares, ratio)
     };
-    let words: Vec<String> = others.iter().map(|&ratio| three_digits(ratio)).collect();
     vec![
-        Claim::new(
+        Claim::on(
             "where everything is free, throughput is 10 % lower",
-            Some((three_digits(last), last > 0.85)),
+            ratios(&["100 %"]),
+            above(0.85),
         ),
-        Claim::new(
+        Claim::on(
             "elsewhere it drops by about 35 %",
-            Some((words.join(", "), others.iter().all(|&ratio| ratio > 0.6))),
+            ratios(&["25 %", "50 %", "75 %"]),
+            above(0.6),
         ),
     ]
 }

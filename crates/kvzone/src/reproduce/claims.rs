@@ -1,20 +1,16 @@
-//! A table with its claims, for a terminal and for a document.
+//! Sentences of papers, held against what was measured.
+//!
+//! What is judged is the direction: who is ahead, what grows and what shrinks.
 
 use std::borrow::Cow;
 
-use comfy_table::{CellAlignment, presets};
+use kvzone_core::report::text::three_digits;
+
+use super::measured::Measured;
+use super::present::Grid;
 
 /// Stands above claims on a terminal.
-pub(super) const HELD: &str = "The paper, and whether its direction held:";
-
-/// Heads and rows; the first columns are words, the others numbers.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Grid {
-    pub(super) heads: Vec<String>,
-    /// Columns of words.
-    pub(super) words: usize,
-    pub(super) rows: Vec<Vec<String>>,
-}
+const HELD: &str = "The paper, and whether its direction held:";
 
 /// A sentence of a paper, held against what was measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +38,15 @@ impl Claim {
             rounds: None,
             is_doubtful: false,
         }
+    }
+
+    /// A sentence about numbers, and what they must be for it to hold.
+    pub(super) fn on(paper: &'static str, found: Found, holds: impl Fn(&[f64]) -> bool) -> Claim {
+        let judged = found.map(|(words, values)| {
+            let holds = holds(&values);
+            (words, holds)
+        });
+        Claim::new(paper, judged)
     }
 
     /// True where rounds, or the interval, say both that it holds and that it does not.
@@ -95,61 +100,98 @@ pub(super) fn by_rounds(
     medians.into_iter().enumerate().map(with_rounds).collect()
 }
 
-impl Grid {
-    /// For a terminal.
-    pub(super) fn terminal(&self) -> String {
-        let mut table = comfy_table::Table::new();
-        table.load_preset(presets::UTF8_FULL_CONDENSED);
-        table.set_header(&self.heads);
-        for row in &self.rows {
-            table.add_row(row);
-        }
-        for column in table.column_iter_mut().skip(self.words) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        format!("{table}\n")
-    }
-
-    /// For a document.
-    pub(super) fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let numbers = self.heads.len().saturating_sub(self.words);
-        let mut text = line(&self.heads);
-        text += &format!(
-            "|{}{}\n",
-            "---|".repeat(self.words),
-            "---:|".repeat(numbers)
-        );
-        for row in &self.rows {
-            text += &line(row);
-        }
-        text
-    }
-}
-
 /// Claims for a terminal, a line each.
 pub(super) fn claims_terminal(claims: &[Claim]) -> String {
-    let line = |claim: &Claim| format!("  {}\n", claim.line());
-    claims.iter().map(line).collect()
-}
-
-/// Claims as a table of a document.
-pub(super) fn claims_markdown(claims: &[Claim]) -> String {
     if claims.is_empty() {
         return String::new();
     }
-    let grid = Grid {
+    let line = |claim: &Claim| format!("  {}\n", claim.line());
+    format!("{HELD}\n") + &claims.iter().map(line).collect::<String>()
+}
+
+/// Claims as a table.
+pub(super) fn claims_grid(claims: &[Claim]) -> Grid {
+    let row = |claim: &Claim| {
+        let here = claim.here.clone().unwrap_or_else(|| "-".to_string());
+        vec![claim.paper.to_string(), here, claim.verdict()]
+    };
+    Grid {
         heads: ["the paper", "here", ""].map(str::to_string).to_vec(),
         words: 3,
-        rows: claims
-            .iter()
-            .map(|claim| {
-                let here = claim.here.clone().unwrap_or_else(|| "-".to_string());
-                vec![claim.paper.to_string(), here, claim.verdict()]
-            })
-            .collect(),
-    };
-    grid.markdown()
+        rows: claims.iter().map(row).collect(),
+    }
+}
+
+/// Numbers that a sentence is about, and words that tell them; none where one of
+/// them was not measured.
+pub(super) type Found = Option<(String, Vec<f64>)>;
+
+/// `a 1.20, b 3.40`: a number of each of these.
+pub(super) fn each(names: &[&str], number: impl Fn(&str) -> Option<f64>) -> Found {
+    let values: Option<Vec<f64>> = names.iter().map(|name| number(name)).collect();
+    let values = values?;
+    let words = names.iter().zip(&values);
+    let words = words.map(|(name, value)| format!("{name} {}", three_digits(*value)));
+    Some((words.collect::<Vec<String>>().join(", "), values))
+}
+
+/// `64 B: 1.20 times, 1 KB: 3.40 times`: a ratio at each point that is chosen and has
+/// one; none where no point has.
+pub(super) fn at_points(
+    measured: &Measured,
+    choose: impl Fn(&str) -> bool,
+    ratio: impl Fn(&str) -> Option<f64>,
+) -> Found {
+    let chosen = measured.labels().filter(|label| choose(label));
+    let (words, ratios): (Vec<String>, Vec<f64>) = chosen
+        .filter_map(|label| {
+            let ratio = ratio(label).filter(|ratio| ratio.is_finite())?;
+            Some((format!("{label}: {} times", three_digits(ratio)), ratio))
+        })
+        .unzip();
+    (!ratios.is_empty()).then(|| (words.join(", "), ratios))
+}
+
+/// `1.20 times`.
+pub(super) fn times(ratio: Option<f64>) -> Found {
+    let ratio = ratio.filter(|ratio| ratio.is_finite())?;
+    Some((format!("{} times", three_digits(ratio)), vec![ratio]))
+}
+
+/// `12 %`.
+pub(super) fn percent(share: Option<f64>) -> Found {
+    let share = share?;
+    Some((format!("{} %", three_digits(share * 100.0)), vec![share]))
+}
+
+/// The same with other words before.
+pub(super) fn after(words: &str, found: Found) -> Found {
+    found.map(|(rest, values)| (format!("{words}: {rest}"), values))
+}
+
+/// The first is above all others.
+pub(super) fn first_is_most(values: &[f64]) -> bool {
+    values.iter().skip(1).all(|value| values[0] > *value)
+}
+
+/// The first is below all others.
+pub(super) fn first_is_least(values: &[f64]) -> bool {
+    values.iter().skip(1).all(|value| values[0] < *value)
+}
+
+/// All are above a bound.
+pub(super) fn above(bound: f64) -> impl Fn(&[f64]) -> bool {
+    move |values| values.iter().all(|value| *value > bound)
+}
+
+/// All are below a bound.
+pub(super) fn below(bound: f64) -> impl Fn(&[f64]) -> bool {
+    move |values| values.iter().all(|value| *value < bound)
+}
+
+/// Every point.
+pub(super) fn any(_: &str) -> bool {
+    true
 }
 
 #[cfg(test)]
@@ -164,15 +206,15 @@ mod tests {
             Claim::new("c", None),
         ];
         let text = claims_terminal(&claims);
-        let expected = "  holds here: a is faster than b; here 1.2 times\n  \
+        let expected = "The paper, and whether its direction held:\n  holds here: a is faster than b; here 1.2 times\n  \
             does not hold here: b grows; here it shrinks\n  not measured: c; here -\n";
         assert_eq!(text, expected);
-        let table = claims_markdown(&claims);
+        let table = claims_grid(&claims).markdown();
         assert!(
             table.contains("| b grows | it shrinks | does not hold here |"),
             "{table}"
         );
-        assert_eq!(claims_markdown(&[]), "");
+        assert_eq!(claims_terminal(&[]), "");
     }
 
     #[test]
@@ -191,19 +233,5 @@ mod tests {
         assert_eq!(told(true, &[true]).0, "holds here, in its one round");
         let unmeasured = by_rounds(vec![Claim::new("c", None)], 3, |_| Vec::new());
         assert_eq!(unmeasured[0].verdict(), "not measured");
-    }
-
-    #[test]
-    fn numbers_stand_to_the_right() {
-        let grid = Grid {
-            heads: ["store", "ops/s"].map(str::to_string).to_vec(),
-            words: 1,
-            rows: vec![["a", "7"].map(str::to_string).to_vec()],
-        };
-        assert_eq!(
-            grid.markdown(),
-            "| store | ops/s |\n|---|---:|\n| a | 7 |\n"
-        );
-        assert!(grid.terminal().contains("ops/s"));
     }
 }

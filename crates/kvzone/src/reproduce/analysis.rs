@@ -3,9 +3,11 @@
 
 use cambium_index::hbtrie::extension::analysis::Analysis;
 use kvzone_core::report::text::{grouped, three_digits};
+use serde_json::Value;
 
-use super::super::grid::{Claim, Grid};
-use super::super::shown::Shown;
+use super::claims::Claim;
+use super::figure::{Defaults, Figure, How, Layout, Takes};
+use super::present::{Grid, Shown};
 
 /// Branches of the figure's curves.
 const BRANCHES: [u64; 4] = [2, 8, 64, 256];
@@ -19,8 +21,31 @@ const HEIGHT_BRANCHES: [u64; 10] = [2, 4, 8, 16, 32, 56, 64, 128, 192, 256];
 /// Numbers of documents over which 10b averages.
 const STEPS: u32 = 1_000;
 
+/// The figure.
+pub(super) const FIGURES: &[Figure] = &[Figure {
+    name: "forestdb/fig10",
+    title: "ForestDB paper, figure 10: space and height when a leaf tree is extended",
+    axis: "",
+    who: "",
+    what: "",
+    how: How::Tables(
+        Defaults {
+            scale: 1.0,
+            rounds: 1,
+            takes: Takes::Nothing,
+        },
+        |_, _| Ok((show(), Value::Null)),
+    ),
+    stores: &[],
+    points: &[],
+    tables: &[],
+    layout: Layout::Rows,
+    columns: &[],
+    claims: |_| Vec::new(),
+}];
+
 /// Both halves of the figure.
-pub(super) fn show() -> Shown {
+fn show() -> Shown {
     // B = 4,096, c = 8, k = 64, v = 8.
     let analysis = Analysis::new(4096, 8, 64);
     let heads = |first: &str, rest: &[u64], what: &str| {
@@ -72,6 +97,7 @@ pub(super) fn show() -> Shown {
         claims: claims(&analysis),
         conditions: "Computed by equations (1) to (7): B = 4,096, k = 64, c = 8, v = 8.\n"
             .to_string(),
+        charts: String::new(),
     }
 }
 

@@ -20,73 +20,71 @@ use kvzone_core::report::text::three_digits;
 use kvzone_core::statistics::verdict::compare;
 use serde_json::{Value, json};
 
-use super::super::grid::Grid;
-use super::super::shown::{Shown, ratio_text};
-use super::super::{ReproduceArguments, chosen};
+use super::chosen;
+use super::figure::{Defaults, Figure, How, Layout, Point, Takes};
+use super::present::{Grid, Shown, ratio_text};
+use super::runner::Asked;
 use crate::output;
 use crate::place::{self, RunFolder};
 
-/// As on the command line.
-pub(super) const NAME: &str = "alphard/fio";
-/// One line for people.
-pub(super) const TITLE: &str = "Large and small inserts, as many in flight, beside fio";
-
 /// Bytes of the file at scale 1.
 const FILE_BYTES: f64 = (64_u64 << 30) as f64;
-/// Share of that, and rounds, unless asked otherwise.
-const DEFAULTS: (f64, u32) = (0.0625, 3);
 /// Space that an entry's header and key may take.
-const ENTRY_BYTES: usize = 96;
+const ENTRY_BYTES: u64 = 96;
 /// Unit of space.
-const BLOCK_BYTES: usize = 512;
+const BLOCK_BYTES: u64 = 512;
 
 /// A size of values, and how many are in flight.
-struct Point {
-    label: &'static str,
-    value_bytes: usize,
-    depth: usize,
-}
-
-const POINTS: &[Point] = &[
+const fn in_flight(label: &'static str, value_bytes: u64, threads: u32) -> Point {
     Point {
-        label: "256 KB, 8 in flight",
-        value_bytes: 256 << 10,
-        depth: 8,
-    },
-    Point {
-        label: "256 KB, 32 in flight",
-        value_bytes: 256 << 10,
-        depth: 32,
-    },
-    Point {
-        label: "4 KB, 32 in flight",
-        value_bytes: 4 << 10,
-        depth: 32,
-    },
-];
-
-impl chosen::Labelled for Point {
-    fn label(&self) -> &'static str {
-        self.label
-    }
-
-    fn is_extra(&self) -> bool {
-        false
+        label,
+        value_bytes,
+        threads,
+        ..Point::PLAIN
     }
 }
 
-impl Point {
-    /// What an insert takes on the device.
-    fn device_bytes(&self) -> u64 {
-        (self.value_bytes + ENTRY_BYTES).next_multiple_of(BLOCK_BYTES) as u64
-    }
+/// The figure.
+pub(super) const FIGURES: &[Figure] = &[Figure {
+    name: "alphard/fio",
+    title: "Large and small inserts, as many in flight, beside fio",
+    axis: "values",
+    who: "",
+    what: "",
+    how: How::Tables(
+        Defaults {
+            scale: 0.0625,
+            rounds: 3,
+            takes: Takes::Points,
+        },
+        measure,
+    ),
+    stores: &[],
+    points: &[
+        in_flight("256 KB, 8 in flight", 256 << 10, 8),
+        in_flight("256 KB, 32 in flight", 256 << 10, 32),
+        in_flight("4 KB, 32 in flight", 4 << 10, 32),
+    ],
+    tables: &[],
+    layout: Layout::Rows,
+    columns: &[],
+    claims: |_| Vec::new(),
+}];
+
+/// What an insert takes on the device.
+fn device_bytes(point: &Point) -> u64 {
+    (point.value_bytes + ENTRY_BYTES).next_multiple_of(BLOCK_BYTES)
+}
+
+fn depth(point: &Point) -> usize {
+    point.threads as usize
 }
 
 /// Heads of the columns of `fio`, in the order of [`policies`].
 const POLICIES: [&str; 3] = ["as often", "by depth", "each"];
 
 fn policies(point: &Point, writes_a_sync: u64) -> [Syncs; 3] {
-    let by_depth = Syncs::After(point.depth as u64);
+    let by_depth = Syncs::After(u64::from(point.threads));
     [Syncs::After(writes_a_sync), by_depth, Syncs::Each]
 }
 
@@ -97,17 +95,13 @@ struct Round {
     fio: [f64; 3],
 }
 
-/// Measures what is asked for.
-pub(super) fn measure(arguments: &ReproduceArguments) -> Result<(Value, Shown)> {
-    if !arguments.stores.is_empty() {
-        let what = format!("{NAME} is of alphard alone: it takes no --stores");
-        return Err(Error::Usage(what));
-    }
+fn measure(figure: &'static Figure, asked: Asked<'_>) -> Result<(Shown, Value)> {
+    let arguments = asked.arguments;
     fio::check_installed()?;
-    let points = chosen::points(NAME, POINTS, (&arguments.points, arguments.all_points))?;
-    let scale = arguments.scale.unwrap_or(DEFAULTS.0);
-    let bytes = ((FILE_BYTES * scale) as u64).next_multiple_of(1 << 20);
-    let rounds = arguments.repeat.unwrap_or(DEFAULTS.1);
+    let asked_for = (arguments.points.as_slice(), arguments.all_points);
+    let points = chosen::points(figure.name, figure.points, asked_for)?;
+    let bytes = ((FILE_BYTES * asked.scale) as u64).next_multiple_of(1 << 20);
+    let rounds = asked.repeat;
     let limit = Duration::from_secs_f64(arguments.seconds);
     let directory = place::prepare(&arguments.dir)?;
     place::check_room(&directory, bytes + (1 << 20))?;
@@ -127,7 +121,11 @@ pub(super) fn measure(arguments: &ReproduceArguments) -> Result<(Value, Shown)> 
             })
         }));
     }
-    let mut heads = vec!["values".to_string(), "MB/s".into(), "writes a sync".into()];
+    let mut heads = vec![
+        figure.axis.to_string(),
+        "MB/s".into(),
+        "writes a sync".into(),
+    ];
     heads.extend(POLICIES.map(|policy| format!("fio, synced {policy}, MB/s: ratio")));
     let grid = Grid {
         heads,
@@ -142,8 +140,9 @@ pub(super) fn measure(arguments: &ReproduceArguments) -> Result<(Value, Shown)> 
             arguments.seconds,
             bytes / 1_000_000
         ),
+        charts: String::new(),
     };
-    Ok((json!({"schema": "kvzone-fio/1", "rounds": found}), shown))
+    Ok((shown, json!({"schema": "kvzone-fio/1", "rounds": found})))
 }
 
 fn row(point: &Point, rounds: &[Round]) -> Vec<String> {
@@ -171,8 +170,8 @@ fn one_round(folder: &Path, point: &Point, bytes: u64, limit: Duration) -> Resul
     let all = policies(point, writes_a_sync.round() as u64);
     for (syncs, rate) in all.into_iter().zip(&mut rates) {
         let writes = WritePoint {
-            block_bytes: point.device_bytes(),
-            depth: point.depth,
+            block_bytes: device_bytes(point),
+            depth: depth(point),
             syncs,
         };
         let file = folder.join("file");
@@ -198,8 +197,8 @@ fn of_alphard(path: &Path, point: &Point, bytes: u64, limit: Duration) -> Result
     store.with_durability(Durability::Synced).put("first", "")?;
     let syncs = || Ok::<_, Error>(store.stats()?.number("syncs").unwrap_or(0));
     let syncs_before = syncs()?;
-    let most = (bytes / point.device_bytes()).saturating_sub(64);
-    let (done, answers) = sync_channel(point.depth);
+    let most = (bytes / device_bytes(point)).saturating_sub(64);
+    let (done, answers) = sync_channel(depth(point));
     let mut random = Random::new(1);
     let words = (0..point.value_bytes / 8).flat_map(|_| random.next_u64().to_le_bytes());
     let value: Vec<u8> = words.collect();
@@ -216,7 +215,7 @@ fn of_alphard(path: &Path, point: &Point, bytes: u64, limit: Duration) -> Result
     let begin = Instant::now();
     let (mut sent, mut answered) = (0, 0);
     while answered < sent || sent == 0 {
-        let full = sent - answered >= point.depth as u64;
+        let full = sent - answered >= u64::from(point.threads);
         if !full && sent < most && (sent == 0 || begin.elapsed() < limit) {
             submit(sent);
             sent += 1;
@@ -230,6 +229,6 @@ fn of_alphard(path: &Path, point: &Point, bytes: u64, limit: Duration) -> Result
     let synced = (syncs()? - syncs_before).max(1);
     store.close()?;
     std::fs::remove_dir_all(path).map_err(|error| Error::machine("remove", path, error))?;
-    let rate = (answered * point.device_bytes()) as f64 / seconds;
+    let rate = (answered * device_bytes(point)) as f64 / seconds;
     Ok((rate, answered as f64 / synced as f64))
 }

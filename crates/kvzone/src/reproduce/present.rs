@@ -1,0 +1,388 @@
+//! A figure as text for a terminal, for a document and as a page, and where it goes.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use comfy_table::{CellAlignment, presets};
+use kvzone_core::error::{Error, Result};
+use kvzone_core::report::chart::escape;
+use kvzone_core::report::html;
+use kvzone_core::report::text::{or_dash, three_digits};
+use kvzone_core::statistics::verdict::{Comparison, Verdict};
+use serde_json::{Value, json};
+
+use super::claims::{Claim, by_rounds, claims_grid, claims_terminal};
+use super::figure::{Column, Figure, How, Layout, Of};
+use super::measured::{Cell, Measured, PointUsed};
+use super::{ReproduceArguments, document};
+use crate::output;
+
+/// Heads and rows; the first columns are words, the others numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grid {
+    pub(super) heads: Vec<String>,
+    /// Columns of words.
+    pub(super) words: usize,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    /// For a terminal.
+    pub(super) fn terminal(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_preset(presets::UTF8_FULL_CONDENSED);
+        table.set_header(&self.heads);
+        for row in &self.rows {
+            table.add_row(row);
+        }
+        for column in table.column_iter_mut().skip(self.words) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        format!("{table}\n")
+    }
+
+    /// For a document.
+    pub(super) fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let numbers = self.heads.len().saturating_sub(self.words);
+        let mut text = line(&self.heads);
+        text += &format!(
+            "|{}{}\n",
+            "---|".repeat(self.words),
+            "---:|".repeat(numbers)
+        );
+        for row in &self.rows {
+            text += &line(row);
+        }
+        text
+    }
+}
+
+/// Tables of a measured figure, and the paper's sentences by medians and by rounds.
+pub(super) fn show(figure: &'static Figure, measured: &Measured) -> Shown {
+    let table = |(workload, title): &(&'static str, &'static str)| {
+        let grid = match figure.layout {
+            Layout::Rows => rows(figure, measured, workload),
+            Layout::Beside => beside(figure, measured),
+        };
+        (*title, grid)
+    };
+    let grids = figure.tables.iter().map(table);
+    Shown {
+        grids: grids.filter(|(_, grid)| !grid.rows.is_empty()).collect(),
+        claims: by_rounds((figure.claims)(measured), measured.repeat, |round| {
+            (figure.claims)(&measured.of_round(round))
+        }),
+        conditions: conditions(figure, measured),
+        charts: measured.charts.clone(),
+    }
+}
+
+/// A store with its version.
+fn named(label: &str, version: Option<&str>) -> String {
+    match version {
+        Some(version) => format!("{label} {version}"),
+        None => label.to_string(),
+    }
+}
+
+/// A row for each point and store.
+fn rows(figure: &Figure, measured: &Measured, workload: &str) -> Grid {
+    let mut heads = vec![figure.axis.to_string(), figure.who.to_string()];
+    heads.extend(figure.columns.iter().map(|column| match column.of {
+        Of::Ratio => format!("{} : it", measured.first()),
+        Of::Rounds(_) | Of::Cells(_) => column.head.to_string(),
+    }));
+    let row = |cell: &Cell| {
+        let columns = figure.columns.iter();
+        let cells = columns.map(|column| text_of(figure, measured, cell, column));
+        let label = named(&cell.label, cell.version.as_deref());
+        let words = [measured.points[cell.point].label.clone(), label];
+        words.into_iter().chain(cells).collect()
+    };
+    Grid {
+        heads,
+        words: 2,
+        rows: measured.of_workload(workload).map(row).collect(),
+    }
+}
+
+/// A row for each point; what compares a store with the first is not told of that one.
+fn beside(figure: &Figure, measured: &Measured) -> Grid {
+    let first = measured.first();
+    let columns = || {
+        measured.stores.iter().flat_map(|one| {
+            let all = figure.columns.iter().map(move |column| (one.label, column));
+            all.filter(|(label, column)| *label != first || matches!(column.of, Of::Rounds(_)))
+        })
+    };
+    let head = |(label, column): (&str, &Column)| match column.of {
+        Of::Rounds(_) if label.is_empty() => column.head.to_string(),
+        Of::Rounds(_) => {
+            let mut cells = measured.cells.iter().filter(|cell| cell.label == label);
+            let version = cells.find_map(|cell| cell.version.as_deref());
+            format!("{}, {}", named(label, version), column.head)
+        }
+        Of::Ratio => format!("{first} : {label}"),
+        Of::Cells(_) => column.head.to_string(),
+    };
+    let row = |(place, point): (usize, &PointUsed)| {
+        let cells = columns().map(|(label, column)| {
+            let cell = measured.cell(place, label);
+            cell.map_or("-".to_string(), |cell| {
+                text_of(figure, measured, cell, column)
+            })
+        });
+        std::iter::once(point.label.clone()).chain(cells).collect()
+    };
+    Grid {
+        heads: std::iter::once(figure.axis.to_string())
+            .chain(columns().map(head))
+            .collect(),
+        words: 1,
+        rows: measured.points.iter().enumerate().map(row).collect(),
+    }
+}
+
+/// What went wrong stands in the first column.
+fn text_of(figure: &Figure, measured: &Measured, cell: &Cell, column: &Column) -> String {
+    let is_first = figure.columns.first().map(|first| first.head) == Some(column.head);
+    match (&cell.failure, column.of) {
+        (Some(reason), _) if is_first => reason.clone(),
+        (_, Of::Ratio) => ratio_text(measured.ratio(cell)),
+        _ => or_dash(measured.value(cell, *column), column.write),
+    }
+}
+
+/// What the figures hold for: rounds, what was issued, and what held at each point.
+fn conditions(figure: &Figure, measured: &Measured) -> String {
+    let papers = match figure.how {
+        How::Campaigns(paper) => paper.conditions,
+        How::Cells(..) | How::Tables(..) => "",
+    };
+    let mut text = rounds(measured, figure.what) + papers;
+    for point in &measured.points {
+        text += &point.conditions;
+    }
+    for warning in &measured.warnings {
+        text += &format!("Warning: {warning}\n");
+    }
+    text
+}
+
+/// How many rounds, from which seed, and what was issued; a line.
+fn rounds(measured: &Measured, what: &str) -> String {
+    let rounds = match measured.repeat {
+        0 => "Measured once".to_string(),
+        1 => "One round (no interval, no winner)".to_string(),
+        rounds => format!("Medians of {rounds} rounds in which stores take turns"),
+    };
+    let (seed, scale) = (measured.seed, measured.scale);
+    format!("{rounds}, seed {seed}, scale {scale}; {what}.\n")
+}
+
+/// What is shown of any figure.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// Tables with their titles.
+    pub(super) grids: Vec<(&'static str, Grid)>,
+    /// The paper's sentences.
+    pub(super) claims: Vec<Claim>,
+    /// What the figures hold for; lines.
+    pub(super) conditions: String,
+    /// Bars for the page.
+    pub(super) charts: String,
+}
+
+impl Shown {
+    /// For a terminal.
+    fn terminal(&self, title: &str) -> String {
+        let mut text = format!("{title}\n");
+        for (title, grid) in &self.grids {
+            if !title.is_empty() {
+                text += &format!("{title}\n");
+            }
+            text += &grid.terminal();
+        }
+        text + &claims_terminal(&self.claims) + &self.conditions
+    }
+
+    /// For a document, with the command that makes it above.
+    fn markdown(&self, command: &str) -> String {
+        let mut text = format!("```text\n{command}\n```\n\n");
+        for (title, grid) in &self.grids {
+            if !title.is_empty() {
+                text += &format!("{title}:\n\n");
+            }
+            text += &grid.markdown();
+            text += "\n";
+        }
+        if !self.claims.is_empty() {
+            text += &claims_grid(&self.claims).markdown();
+            text += "\n";
+        }
+        for line in self.conditions.lines() {
+            text += &format!("- {line}\n");
+        }
+        text
+    }
+
+    /// As a page, with the bars above.
+    fn html(&self, title: &str, command: &str) -> String {
+        let mut body = self.charts.clone();
+        let line = |cells: &[String], kind: &str| {
+            let cell = |cell: &String| format!("<{kind}>{}</{kind}>", escape(cell));
+            format!("<tr>{}</tr>", cells.iter().map(cell).collect::<String>())
+        };
+        let claims = claims_grid(&self.claims);
+        let claims = (!claims.rows.is_empty()).then_some(("What the paper says", claims));
+        for (title, grid) in self.grids.iter().chain(&claims) {
+            let title = if title.is_empty() { "Medians" } else { title };
+            body += &format!("<h2>{}</h2><div class=\"wide\"><table>", escape(title));
+            body += &line(&grid.heads, "th");
+            body.extend(grid.rows.iter().map(|row| line(row, "td")));
+            body += "</table></div>";
+        }
+        for sentence in self.conditions.lines() {
+            body += &format!("<p class=\"hint\">{}</p>", escape(sentence));
+        }
+        html::page(title, command, &body)
+    }
+}
+
+/// Where a figure goes, known to be there before minutes of measuring.
+pub(super) struct Place<'a> {
+    arguments: &'a ReproduceArguments,
+    json: Option<(&'a Path, File)>,
+}
+
+impl<'a> Place<'a> {
+    /// Refuses a document without a place for the figure, and makes the file
+    /// for its JSON.
+    pub(super) fn prepare(arguments: &'a ReproduceArguments) -> Result<Place<'a>> {
+        if let Some(path) = &arguments.update {
+            document::check(path, &arguments.name)?;
+        }
+        let json = match &arguments.json {
+            Some(path) => {
+                let created = File::create(path);
+                let file = created.map_err(|error| Error::machine("create", path, error))?;
+                Some((path.as_path(), file))
+            }
+            None => None,
+        };
+        Ok(Place { arguments, json })
+    }
+
+    /// Writes and prints what was asked for.
+    pub(super) fn finish(self, title: &str, found: Value, shown: &Shown) -> Result<()> {
+        if let Some((path, mut file)) = self.json {
+            let text = format!("{:#}\n", with_claims(found, shown));
+            file.write_all(text.as_bytes())
+                .map_err(|error| Error::machine("write", path, error))?;
+        }
+        let command = command(self.arguments);
+        let markdown = shown.markdown(&command);
+        let mut text = shown.terminal(title);
+        if self.arguments.markdown {
+            text += "\n";
+            text += &markdown;
+        }
+        if let Some(path) = &self.arguments.html {
+            let page = shown.html(title, &command);
+            std::fs::write(path, page).map_err(|error| Error::machine("write", path, error))?;
+        }
+        if let Some(path) = &self.arguments.update {
+            document::update(path, &self.arguments.name, &markdown)?;
+        }
+        output::print(&text)?;
+        Ok(())
+    }
+}
+
+/// The figures, and beside them the paper's sentences.
+fn with_claims(mut found: Value, shown: &Shown) -> Value {
+    let claim = |claim: &Claim| {
+        let doubtful = claim.is_within_noise();
+        let holds = claim.here.as_ref().filter(|_| !doubtful);
+        let holds = holds.map(|_| claim.holds);
+        json!({
+            "paper": claim.paper, "here": claim.here, "holds": holds,
+            "within_noise": doubtful,
+        })
+    };
+    let claims: Vec<Value> = shown.claims.iter().map(claim).collect();
+    if found.is_null() {
+        found = json!({"schema": "kvzone-analysis/1"});
+    }
+    found["claims"] = claims.into();
+    found
+}
+
+/// A ratio with its interval, and doubt about it.
+pub(super) fn ratio_text(comparison: Option<Comparison>) -> String {
+    let Some(found) = comparison else {
+        return "-".to_string();
+    };
+    let range = found.interval.map_or_else(String::new, |interval| {
+        let (low, high) = (three_digits(interval.low), three_digits(interval.high));
+        format!(" [{low}, {high}]")
+    });
+    let doubt = match found.verdict {
+        Verdict::Noise => " (noise)",
+        Verdict::Unknown => "",
+        Verdict::Higher | Verdict::Lower | Verdict::Equal => "",
+    };
+    format!("{}{range}{doubt}", three_digits(found.ratio))
+}
+
+/// What makes the table again, but for where it is made.
+fn command(arguments: &ReproduceArguments) -> String {
+    let mut words = format!("kvzone reproduce {}", arguments.name);
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            words += &format!(" --{name} {value}");
+        }
+    };
+    let listed =
+        |values: &[String]| (!values.is_empty()).then(|| format!("\"{}\"", values.join(",")));
+    add("scale", arguments.scale.map(|scale| scale.to_string()));
+    add("repeat", arguments.repeat.map(|repeat| repeat.to_string()));
+    add("stores", listed(&arguments.stores));
+    add("points", listed(&arguments.points));
+    add(
+        "operations",
+        arguments.operations.map(|count| count.to_string()),
+    );
+    if arguments.seconds != super::SECONDS {
+        add("seconds", Some(arguments.seconds.to_string()));
+    }
+    if arguments.seed != 1 {
+        add("seed", Some(arguments.seed.to_string()));
+    }
+    add("memory", arguments.memory.map(|bytes| bytes.to_string()));
+    if arguments.all_points {
+        words += " --all-points";
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stand_to_the_right() {
+        let grid = Grid {
+            heads: ["store", "ops/s"].map(str::to_string).to_vec(),
+            words: 1,
+            rows: vec![["a", "7"].map(str::to_string).to_vec()],
+        };
+        assert_eq!(
+            grid.markdown(),
+            "| store | ops/s |\n|---|---:|\n| a | 7 |\n"
+        );
+        assert!(grid.terminal().contains("ops/s"));
+    }
+}
