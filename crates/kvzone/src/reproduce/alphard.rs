@@ -31,8 +31,8 @@ use super::columns::{
     WRITE_TAIL,
 };
 use super::figure::{
-    Column, Contestant, Defaults, Figure, How, KeyKind, Layout, Paper, Point, Rate, Setting, Takes,
-    store, variant,
+    Column, Contestant, Defaults, Figure, How, KeyKind, Paper, Point, Rate, Setting, Takes, store,
+    variant,
 };
 use super::measured::Measured;
 use super::runner::{Size, entry_bytes};
@@ -155,18 +155,10 @@ const fn points(workloads: &'static [&'static str]) -> [Point; 17] {
 }
 
 const CHURN: Figure = Figure {
-    name: "",
-    title: "",
     axis: "load",
-    who: "store",
     what: "50 % writes and 50 % deletes",
-    how: How::Campaigns(&PAPER),
     stores: CONTESTANTS,
-    points: &[],
-    tables: &[("", "")],
-    layout: Layout::Rows,
-    columns: &[],
-    claims: |_| Vec::new(),
+    ..Figure::plain(How::Campaigns(&PAPER))
 };
 
 /// Those that compare stores.

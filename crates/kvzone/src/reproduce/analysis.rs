@@ -6,7 +6,7 @@ use kvzone_core::report::text::{grouped, three_digits};
 use serde_json::Value;
 
 use super::claims::Claim;
-use super::figure::{Defaults, Figure, How, Layout, Takes};
+use super::figure::{Defaults, Figure, How, Takes};
 use super::present::{Grid, Shown};
 
 /// Branches of the figure's curves.
@@ -25,23 +25,14 @@ const STEPS: u32 = 1_000;
 pub(super) const FIGURES: &[Figure] = &[Figure {
     name: "forestdb/fig10",
     title: "ForestDB paper, figure 10: space and height when a leaf tree is extended",
-    axis: "",
-    who: "",
-    what: "",
-    how: How::Tables(
+    ..Figure::plain(How::Tables(
         Defaults {
             scale: 1.0,
             rounds: 1,
             takes: Takes::Nothing,
         },
         |_, _| Ok((show(), Value::Null)),
-    ),
-    stores: &[],
-    points: &[],
-    tables: &[],
-    layout: Layout::Rows,
-    columns: &[],
-    claims: |_| Vec::new(),
+    ))
 }];
 
 /// Both halves of the figure.

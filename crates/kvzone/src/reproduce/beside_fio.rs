@@ -21,7 +21,7 @@ use kvzone_core::statistics::verdict::compare;
 use serde_json::{Value, json};
 
 use super::chosen;
-use super::figure::{Defaults, Figure, How, Layout, Point, Takes};
+use super::figure::{Defaults, Figure, How, Point, Takes};
 use super::present::{Grid, Shown, ratio_text};
 use super::runner::Asked;
 use crate::output;
@@ -49,26 +49,19 @@ pub(super) const FIGURES: &[Figure] = &[Figure {
     name: "alphard/fio",
     title: "Large and small inserts, as many in flight, beside fio",
     axis: "values",
-    who: "",
-    what: "",
-    how: How::Tables(
+    points: &[
+        in_flight("256 KB, 8 in flight", 256 << 10, 8),
+        in_flight("256 KB, 32 in flight", 256 << 10, 32),
+        in_flight("4 KB, 32 in flight", 4 << 10, 32),
+    ],
+    ..Figure::plain(How::Tables(
         Defaults {
             scale: 0.0625,
             rounds: 3,
             takes: Takes::Points,
         },
         measure,
-    ),
-    stores: &[],
-    points: &[
-        in_flight("256 KB, 8 in flight", 256 << 10, 8),
-        in_flight("256 KB, 32 in flight", 256 << 10, 32),
-        in_flight("4 KB, 32 in flight", 4 << 10, 32),
-    ],
-    tables: &[],
-    layout: Layout::Rows,
-    columns: &[],
-    claims: |_| Vec::new(),
+    ))
 }];
 
 /// What an insert takes on the device.

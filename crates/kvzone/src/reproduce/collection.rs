@@ -49,15 +49,7 @@ pub(super) const FIGURES: &[Figure] = &[Figure {
     name: "wisckey/fig13",
     title: "WiscKey paper, figure 13: random load beside garbage collection",
     axis: "deleted",
-    who: "",
     what: "new keys with 4 KB values, put in random order beside garbage collection to 110 % of what is live",
-    how: How::Cells(
-        Defaults {
-            takes: Takes::Nothing,
-            ..DEFAULTS
-        },
-        measure,
-    ),
     stores: &[store("")],
     points: &[
         deleted("25 %"),
@@ -65,7 +57,6 @@ pub(super) const FIGURES: &[Figure] = &[Figure {
         deleted("75 %"),
         deleted("100 %"),
     ],
-    tables: &[("", "")],
     layout: Layout::Beside,
     columns: &[
         Column::new("known garbage", percent, |row| {
@@ -78,6 +69,13 @@ pub(super) const FIGURES: &[Figure] = &[Figure {
         Column::new("moved", bytes, |row| row.number("/moved_bytes")),
     ],
     claims,
+    ..Figure::plain(How::Cells(
+        Defaults {
+            takes: Takes::Nothing,
+            ..DEFAULTS
+        },
+        measure,
+    ))
 }];
 
 fn percent(value: f64) -> String {

@@ -68,9 +68,7 @@ pub(super) const FIGURES: &[Figure] = &[
         name: "wisckey/fig3",
         title: "WiscKey paper, figure 3: sequential and random reads of the device",
         axis: "request",
-        who: "",
         what: "one file, sequential reads through the page cache (dropped before), random ones past it",
-        how: How::Cells(ONCE, reads),
         stores: WAYS,
         points: &[
             of("4 KiB", 4 << 10),
@@ -79,18 +77,16 @@ pub(super) const FIGURES: &[Figure] = &[
             of("128 KiB", 128 << 10),
             of("256 KiB", 256 << 10),
         ],
-        tables: &[("", "")],
         layout: Layout::Beside,
         columns: &[RATE],
         claims: read_claims,
+        ..Figure::plain(How::Cells(ONCE, reads))
     },
     Figure {
         name: "wisckey/fig6",
         title: "WiscKey paper, figure 6: impact of the size of writes",
         axis: "write",
-        who: "",
         what: "a file written from start to end, then synced",
-        how: How::Cells(ONCE, writes),
         stores: &[store("")],
         points: &[
             of("64 B", 64),
@@ -100,7 +96,6 @@ pub(super) const FIGURES: &[Figure] = &[
             of("16 KiB", 16 << 10),
             of("64 KiB", 64 << 10),
         ],
-        tables: &[("", "")],
         layout: Layout::Beside,
         columns: &[SECONDS_TAKEN, RATE],
         claims: |it| {
@@ -111,6 +106,7 @@ pub(super) const FIGURES: &[Figure] = &[
                 |seconds| seconds[0] > seconds[1],
             )]
         },
+        ..Figure::plain(How::Cells(ONCE, writes))
     },
 ];
 

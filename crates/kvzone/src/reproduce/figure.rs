@@ -40,6 +40,26 @@ pub(super) struct Figure {
     pub(super) claims: fn(&Measured) -> Vec<Claim>,
 }
 
+impl Figure {
+    /// A table with a row for each point and store, of which nothing is claimed.
+    pub(super) const fn plain(how: How) -> Figure {
+        Figure {
+            name: "",
+            title: "",
+            axis: "",
+            who: "store",
+            what: "",
+            how,
+            stores: &[],
+            points: &[],
+            tables: &[("", "")],
+            layout: Layout::Rows,
+            columns: &[],
+            claims: |_| Vec::new(),
+        }
+    }
+}
+
 /// How a figure is measured.
 #[derive(Clone, Copy)]
 pub(super) enum How {

@@ -10,9 +10,7 @@ use serde_json::{Value, json};
 
 use super::chosen;
 use super::claims::{Claim, Found};
-use super::figure::{
-    Column, Contestant, Defaults, Figure, How, KeyKind, Layout, Point, Takes, variant,
-};
+use super::figure::{Column, Contestant, Defaults, Figure, How, KeyKind, Point, Takes, variant};
 use super::measured::{Cell, Measured, PointUsed};
 use super::runner::{Asked, key_bytes};
 use crate::output;
@@ -69,25 +67,12 @@ const SPACE: Column = Column::new("space", bytes, |row| row.number("/space_bytes
 const READS: Column = Column::new("node reads", three_digits, |row| row.number("/node_reads"));
 
 const INDEXES: Figure = Figure {
-    name: "",
-    title: "",
     axis: "keys",
     who: "index",
     what: "keys put in random order in batches of 4,096; nodes of 4,096 bytes, chunks of 8. Space is \
         that of live nodes, in a file of nothing else; random lookups, each node read from the \
         device with O_DIRECT and counted",
-    how: How::Cells(
-        Defaults {
-            scale: 1.0,
-            rounds: 1,
-            takes: Takes::Points,
-        },
-        build,
-    ),
     stores: &[index(0), index(1), index(2), index(3), index(4)],
-    points: &[],
-    tables: &[("", "")],
-    layout: Layout::Rows,
     columns: &[
         SPACE,
         Column::new("bytes/key", three_digits, |row| {
@@ -97,7 +82,14 @@ const INDEXES: Figure = Figure {
         Column::new("height", grouped, |row| row.number("/height")),
         Column::new("latency", duration, |row| row.number("/latency_ns")),
     ],
-    claims: |_| Vec::new(),
+    ..Figure::plain(How::Cells(
+        Defaults {
+            scale: 1.0,
+            rounds: 1,
+            takes: Takes::Points,
+        },
+        build,
+    ))
 };
 
 /// Both of them.

@@ -356,13 +356,19 @@ fn point_used(point: &Point, campaign: &Campaign) -> PointUsed {
         Until::Operations(count) => format!(", {} operations", grouped(count as f64)),
         Until::Seconds(_) => String::new(),
     };
+    // Those of a data set have a mean.
+    let write = if key_bytes.fract() == 0.0 {
+        grouped
+    } else {
+        three_digits
+    };
     PointUsed {
         label: point.label.to_string(),
         conditions: format!(
             "{}: {} keys of {} + {} bytes ({}), {memory}{operations}.\n",
             point.label,
             grouped(load.keys as f64),
-            three_digits(key_bytes),
+            write(key_bytes),
             grouped(value_bytes),
             bytes(load.keys as f64 * (key_bytes + value_bytes)),
         ),

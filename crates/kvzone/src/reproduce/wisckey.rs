@@ -27,8 +27,8 @@ use super::columns::{
     READS_PER_GET, SPACE_AMPLIFICATION, WAITING, WRITE_AMPLIFICATION,
 };
 use super::figure::{
-    Column, Contestant, Defaults, Figure, How, Layout, Named, Paper, Point, Scan, Setting, Takes,
-    store, variant,
+    Column, Contestant, Defaults, Figure, How, Named, Paper, Point, Scan, Setting, Takes, store,
+    variant,
 };
 use super::measured::Measured;
 use super::runner::{Size, entry_bytes};
@@ -133,18 +133,10 @@ const LOADS: &[Column] = &[
 const READS: &[Column] = &[RATE, MEGABYTES, RATIO, READ_AMPLIFICATION, PROCESSOR];
 
 const SIZES: Figure = Figure {
-    name: "",
-    title: "",
     axis: "value",
-    who: "store",
-    what: "",
-    how: How::Campaigns(&PAPER),
     stores: TWO,
-    points: &[],
-    tables: &[("", "")],
-    layout: Layout::Rows,
     columns: LOADS,
-    claims: |_| Vec::new(),
+    ..Figure::plain(How::Campaigns(&PAPER))
 };
 
 /// Figures 2, 7 to 12, 14 and 15, and table 1.

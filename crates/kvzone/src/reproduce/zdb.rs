@@ -103,18 +103,13 @@ const fn read(point: Point) -> Point {
 }
 
 const TABLE: Figure = Figure {
-    name: "",
-    title: "",
     axis: "values of",
-    who: "store",
     what: "workload fill-sequential",
-    how: How::Campaigns(&PAPER),
     stores: &[store("zdb"), store("leveldb"), store("kyotocabinet")],
-    points: &[],
-    tables: &[("", "")],
     layout: Layout::Beside,
     columns: &[RATE, RATIO, PUBLISHED],
     claims: orders,
+    ..Figure::plain(How::Campaigns(&PAPER))
 };
 
 /// All of them. What is published is in the order of the stores.
@@ -185,7 +180,10 @@ fn order(it: &Measured, cell: &Cell) -> Option<Claim> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::measured::{PointUsed, Round};
+    use super::super::present::show;
     use super::*;
+    use serde_json::{Value, json};
 
     #[test]
     fn entries_follow_the_scale_and_large_values_their_bytes() {
@@ -207,5 +205,50 @@ mod tests {
             [] => false,
         });
         assert_eq!(lost.count(), 1);
+    }
+    #[test]
+    fn ratios_stand_beside_the_papers_and_decide_the_claims() {
+        let cell = |label, rates: [f64; 3]| {
+            let round = |(repeat, rate): (usize, &f64)| Round {
+                repeat: repeat as u32,
+                found: json!({"ops_per_second": rate}),
+                ..Round::default()
+            };
+            Cell {
+                version: Some("1.23".to_string()),
+                rounds: rates.iter().enumerate().map(round).collect(),
+                ..Cell::once(0, label, Value::Null)
+            }
+        };
+        let table = &FIGURES[0];
+        let measured = Measured {
+            points: vec![PointUsed {
+                published: table.points[0].published,
+                ..PointUsed::at("4 bytes", String::new())
+            }],
+            stores: table.stores.to_vec(),
+            cells: vec![
+                cell("zdb", [1900.0, 2000.0, 2100.0]),
+                cell("leveldb", [1000.0; 3]),
+            ],
+            repeat: 3,
+            seed: 1,
+            ..Measured::default()
+        };
+        let shown = show(table, &measured);
+        let markdown = shown.grids[0].1.markdown();
+        let expected = "| 4 bytes | 2,000 | 1,000 | 2.00 [1.90, 2.10] | 0.85 | - | - | - |";
+        assert!(markdown.contains(expected), "{markdown}");
+        let heads = "| leveldb 1.23, ops/s | zdb : leveldb | in the paper | kyotocabinet, ops/s |";
+        assert!(markdown.contains(heads), "{markdown}");
+        let [claim] = shown.claims.as_slice() else {
+            panic!("{:?}", shown.claims);
+        };
+        assert!(
+            claim
+                .paper
+                .contains("zdb is slower than leveldb, 0.85 times")
+        );
+        assert!(!claim.holds && !claim.is_within_noise());
     }
 }

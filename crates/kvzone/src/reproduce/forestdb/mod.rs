@@ -26,8 +26,8 @@ use super::columns::{
     CPU, ENTRIES, RATE, RATIO, READS_PER_GET, SPACE_AMPLIFICATION, WRITE_AMPLIFICATION, WRITER_RATE,
 };
 use super::figure::{
-    Column, Contestant, Defaults, Figure, How, KeyKind, Layout, Named, Paper, Point, Scan, Setting,
-    Takes, store, variant,
+    Column, Contestant, Defaults, Figure, How, KeyKind, Named, Paper, Point, Scan, Setting, Takes,
+    store, variant,
 };
 use super::runner::{Asked, Size, entry_bytes};
 use crate::datasets;
@@ -209,18 +209,10 @@ const THROUGHPUT_AND_WRITES: &[(&str, &str)] = &[
 const ONE_WRITER: Option<f64> = Some(2_000.0);
 
 const MIXED: Figure = Figure {
-    name: "",
-    title: "",
-    axis: "",
-    who: "store",
     what: "20 % updates, uniform; apart from that, updates alone",
-    how: How::Campaigns(&PAPER),
     stores: ALL,
-    points: &[],
-    tables: &[("", "")],
-    layout: Layout::Rows,
     columns: MIXED_COLUMNS,
-    claims: |_| Vec::new(),
+    ..Figure::plain(How::Campaigns(&PAPER))
 };
 
 /// Figures 14 to 19.

@@ -17,7 +17,7 @@
 
 use kvzone_core::report::text::{bytes, grouped, three_digits};
 
-use super::super::figure::{Column, Defaults, Figure, How, Layout, Takes};
+use super::super::figure::{Column, Defaults, Figure, How, Takes};
 use super::super::measured::Round;
 use super::{claims, measure};
 
@@ -197,18 +197,12 @@ const FIO: &[Column] = &[
 ];
 
 const COMPACTION: Figure = Figure {
-    name: "",
-    title: "",
     axis: "data",
     who: "compaction",
-    what: "",
-    how: How::Cells(DEFAULTS, |_, asked| measure(Kind::Sorting, MIDDLE, asked)),
-    stores: &[],
-    points: &[],
-    tables: &[("", "")],
-    layout: Layout::Rows,
     columns: COLUMNS,
-    claims: |_| Vec::new(),
+    ..Figure::plain(How::Cells(DEFAULTS, |_, asked| {
+        measure(Kind::Sorting, MIDDLE, asked)
+    }))
 };
 
 pub(in super::super) const FIGURES: &[Figure] = &[
