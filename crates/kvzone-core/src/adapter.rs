@@ -107,9 +107,9 @@ pub const FILTER_BITS: u32 = 10;
 /// A budget of memory, divided the same way for every store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shares {
-    /// Of each of two write buffers: one that fills while the other is written.
+    /// Bytes of each of two write buffers: one fills while the other is written.
     pub write_buffer_bytes: u64,
-    /// Of the cache, with what filters take taken off.
+    /// Bytes of the cache: the rest, less the filters.
     pub cache_bytes: u64,
 }
 

@@ -60,7 +60,7 @@ pub struct Job {
     pub variant: Option<String>,
     /// What is issued.
     pub load: Load,
-    /// What follows the load, one after the other, in place of the load's own mix.
+    /// Steps that follow the load, in order, in place of the load's own mix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
 }
@@ -238,11 +238,11 @@ pub struct Beside {
 pub struct Step {
     /// Tells it from the others; `step` in the report's `extra`.
     pub name: String,
-    /// What is done.
+    /// Its work.
     pub act: Act,
 }
 
-/// What a [`Step`] does.
+/// The work of a [`Step`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Act {

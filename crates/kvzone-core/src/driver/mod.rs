@@ -427,7 +427,7 @@ impl Runner<'_> {
         self.end_phase(store, result)
     }
 
-    /// Of a phase that is one operation.
+    /// The result of a phase that is one operation.
     fn one_operation(&self, phase: Phase, seconds: f64) -> PhaseResult {
         let (live_user_bytes, live_keys) = self.plan.live(phase);
         PhaseResult {

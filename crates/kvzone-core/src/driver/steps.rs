@@ -1,10 +1,10 @@
-//! Steps: what follows a load on the same open store, one after the other.
+//! Steps: parts of a job that follow the load on the same open store, in order.
 //!
-//! Each is a phase of its own, told apart by `step` in its `extra`. What a store cannot
-//! do is told as unsupported, and the next step follows; what fails ends the job. A step
-//! that only reads is not followed by a sync and a wait for background work: there is
-//! nothing that it put off. Answers are compared with what was written as in any phase;
-//! no hash is told, since what steps before wrote may have been bounded by time.
+//! Each is a phase of its own, told apart by `step` in its `extra`. A capability that the
+//! store lacks is told as unsupported, and the next step follows; a failure ends the job. A
+//! step that only reads puts nothing off, so no sync and no wait follow it. Answers are
+//! compared with the values written, as in any phase; no hash is told, since steps before
+//! may have been bounded by time.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Runner<'_> {
                 }
             }
         }
-        // What a store lacks was told with its step, and is no failure of the job.
+        // A capability that is lacking was told with its step, and fails no job.
         if let Some(last) = phases.last_mut() {
             last.failure = last.failure.take().filter(|error| !is_lack(error));
         }

@@ -42,8 +42,8 @@ pub struct Expectation<'a> {
     pub alone: bool,
 }
 
-/// Of the entries that a walk visits, one in so many is compared with what was written:
-/// comparing is within its time.
+/// A walk compares one entry in so many with what was written: comparing is within its
+/// time.
 const WALK_COMPARES: u64 = 1_024;
 
 /// One thread's view.

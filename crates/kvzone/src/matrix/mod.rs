@@ -38,14 +38,15 @@ use crate::stop::STOPPED;
 use crate::supervisor::{Patience, Watcher};
 use crate::{machine, output, stores};
 
-/// Values, and entries of each: data that leave every write buffer at least five times.
+/// Bytes of a value and number of entries: the data leave every write buffer at least
+/// five times.
 const SIZES: [(u64, u64); 3] = [(100, 2_000_000), (1 << 10, 400_000), (16 << 10, 40_000)];
 const BUDGET: u64 = 128 << 20;
 /// The same of `--quick`.
 const QUICK_SIZES: [(u64, u64); 1] = [(100, 300_000)];
 const QUICK_BUDGET: u64 = 32 << 20;
 
-/// Who takes part, as far as they are here.
+/// The stores that take part, as far as they are here.
 const STORES: [&str; 7] = [
     "forest",
     "wisckey",
@@ -57,7 +58,7 @@ const STORES: [&str; 7] = [
 ];
 const QUICK_STORES: [&str; 4] = ["forest", "wisckey", "leveldb", "rocksdb"];
 
-/// Rounds beyond those asked for, of programs whose rounds differ too much.
+/// Extra rounds of a program whose rounds differ too much.
 const MORE_ROUNDS: u32 = 2;
 
 /// Options of `kvzone matrix`.
@@ -226,7 +227,7 @@ fn ours() -> Vec<&'static str> {
     cambium::engines().iter().map(|kind| kind.name()).collect()
 }
 
-/// What is to be measured.
+/// The programs, sizes and stores of one call, with the defaults filled in.
 struct Plan {
     conditions: Conditions,
     programs: Vec<Program>,
@@ -346,7 +347,7 @@ impl Plan {
                     );
                     stage.begins(done.min(total), total, &what);
                     done += 1;
-                    // What measuring costs does not vary: one round says it.
+                    // The harness's own cost does not vary: one round says it.
                     if results.has((program, size.0), &contender.store, round)
                         || contender.store == NULL && round > 0
                     {
@@ -383,7 +384,7 @@ impl Plan {
     }
 }
 
-/// What a store cannot do by its nature is shown in the table alone.
+/// Failures are told at once; a capability that a store lacks is shown in the table alone.
 fn is_told(run: &kvzone_core::record::Run) -> bool {
     use kvzone_core::record::Status;
     !matches!(run.status, Status::Ok | Status::Unsupported)
@@ -418,8 +419,8 @@ fn programs_of(arguments: &MatrixArguments) -> Result<Vec<Program>> {
     arguments.programs.iter().map(find).collect()
 }
 
-/// Who takes part: those asked for, which must be known; else those that are here, and what
-/// measuring costs.
+/// The stores that take part: those asked for, which must be known, else those that are
+/// here; and `null`, which shows the harness's own cost.
 fn stores_of(arguments: &MatrixArguments) -> Result<Vec<String>> {
     let mut named = arguments.stores.clone();
     if named.is_empty() {

@@ -1,5 +1,5 @@
-//! What the matrix does, as data: programs, each a load and steps on one open store, and
-//! the cells that are read off them.
+//! The matrix as data: programs, each a load and steps on one open store, and the cells
+//! that are read off them.
 
 use kvzone_core::adapter::DurabilityName;
 use kvzone_core::job::{Act, After, Beside, Load, Popularity, SizeChoice, Step, Until};
@@ -68,14 +68,14 @@ impl Program {
     }
 }
 
-/// How long things take, and how much is written.
+/// The lengths of steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
-    /// Of a step that reads, or overwrites by two threads.
+    /// Seconds of a step that reads, or overwrites by two threads.
     pub(super) step_seconds: f64,
-    /// Of overwriting beside a reader.
+    /// Seconds of overwriting beside a reader.
     pub(super) sustained_seconds: f64,
-    /// After everything was deleted; 0 leaves both out.
+    /// Seconds of rest after everything was deleted; 0 leaves both out.
     pub(super) idle_seconds: f64,
 }
 
@@ -209,7 +209,7 @@ impl Steps<'_> {
     }
 }
 
-/// What a cell says of a phase.
+/// The figure of a phase that a cell shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Figure {
     /// Operations (of walks: entries) a second.
@@ -218,7 +218,7 @@ pub(super) enum Figure {
     Seconds,
     /// The slowest whole second by the mean of all.
     SlowestSecond,
-    /// Of a call.
+    /// The latency that 99 of 100 calls keep, in seconds.
     P99,
     P999,
     /// Bytes on the disk by bytes of live keys and values, when it ended.
@@ -228,7 +228,7 @@ pub(super) enum Figure {
     GreatestSpace,
     /// Bytes on the disk by bytes of the keys and values that were loaded.
     SpaceLeft,
-    /// Of the process at its greatest, the load generator included.
+    /// Peak memory of the process, the load generator included.
     Memory,
     Descriptors,
 }

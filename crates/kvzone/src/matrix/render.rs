@@ -9,7 +9,7 @@ use super::programs::Figure;
 use super::results::Results;
 use super::table::{BEHIND, NULL, Row};
 
-/// What stands above the table: the conditions, once.
+/// The conditions, once, above all tables.
 fn conditions(results: &Results) -> Vec<String> {
     let conditions = &results.conditions;
     let size = |&(value, keys): &(u64, u64)| {
@@ -345,11 +345,11 @@ fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Of the chart, in pixels.
+/// Sizes of the chart, in pixels.
 const LINE: f64 = 17.0;
 const LEFT: f64 = 290.0;
 const WIDTH: f64 = 430.0;
-/// Ratios from one tenth to ten are drawn; what lies beyond stands at the edge.
+/// Ratios from one tenth to ten are drawn; any beyond stands at the edge.
 const EDGE: f64 = 10.0;
 
 /// The ratio of each cell on a scale of powers: right of the middle ours is better.

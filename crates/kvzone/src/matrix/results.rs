@@ -1,4 +1,4 @@
-//! What was measured so far, as a file that a later run goes on with.
+//! The file of everything measured so far, which a later run goes on with.
 //!
 //! ```json
 //! {"schema": "kvzone matrix 1", "command": "kvzone matrix", "conditions": {...}, "machine": {...}, "units": [
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A unit is one program of one store in one round. The file is written anew after each,
-//! beside its place, and renamed: a stop between two loses nothing but what was under way.
+//! beside its place, and renamed: a stop between two loses only the unit under way.
 
 use std::fs;
 use std::path::Path;
@@ -20,10 +20,10 @@ use super::programs::{Cell, Figure, Program};
 
 const SCHEMA: &str = "kvzone matrix 1";
 
-/// What must be the same for rounds to be held beside each other.
+/// The conditions that rounds must share to be compared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Conditions {
-    /// Of KVZone and its engines.
+    /// Version of KVZone and its engines.
     pub(super) version: String,
     pub(super) stores: Vec<String>,
     pub(super) programs: Vec<String>,
@@ -37,7 +37,7 @@ pub(super) struct Conditions {
     pub(super) seed: u64,
     /// "default", "equal" or "tuned".
     pub(super) profile: String,
-    /// What the user set of single stores.
+    /// Settings of single stores, given by the user.
     #[serde(default)]
     pub(super) set: Vec<String>,
 }
@@ -57,7 +57,7 @@ pub(super) struct Unit {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Results {
     schema: String,
-    /// What measures it again.
+    /// The command that measures it again.
     #[serde(default)]
     pub(super) command: String,
     pub(super) conditions: Conditions,
@@ -76,7 +76,7 @@ impl Results {
         }
     }
 
-    /// What an earlier run left, if its conditions were these.
+    /// The results of an earlier run, if its conditions were these.
     pub(super) fn resume(path: &Path, conditions: &Conditions) -> Result<Results> {
         let bytes = fs::read(path).map_err(|error| Error::machine("read", path, error))?;
         let found: Results = serde_json::from_slice(&bytes).map_err(|error| {
@@ -146,7 +146,7 @@ impl Unit {
     }
 }
 
-/// What a cell says of a phase that ended well.
+/// The figure of a cell, in a phase that ended well.
 fn figure(cell: &Cell, run: &Run) -> Option<f64> {
     if run.status != Status::Ok {
         return None;

@@ -9,7 +9,7 @@ use super::results::Results;
 
 /// The engine that a store has unless another is named.
 pub(super) const DEFAULT: &str = "forest";
-/// What measuring itself costs.
+/// The store that does nothing: it shows the harness's own cost.
 pub(super) const NULL: &str = "null";
 /// Below this a cell is listed as one where another is ahead.
 pub(super) const BEHIND: f64 = 0.9;
