@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `programs` | what is done, as data: loads, steps, cells |
+//! | `measure` | rounds of units, until none is missing |
 //! | `results` | what was measured so far, as a file that `--resume` goes on with |
 //! | `table` | each cell: our best engine, the default engine, the best peer, and their ratio |
 //! | `render` | the table as text, Markdown, a page, a chart |
@@ -11,31 +12,31 @@
 //! `kvzone run` has it; stores take turns in rounds. So forty cells cost one filling
 //! and not forty.
 
+mod measure;
 mod programs;
 mod render;
 mod results;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use kvzone_core::adapter::{Availability, Profile};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::statistics::rounds;
-use kvzone_core::statistics::verdict::ROUNDS_FOR_A_CLAIM;
 
+use self::measure::{Measuring, is_failure};
 use self::programs::{KEY_BYTES, Program, Scale};
-use self::results::{Conditions, Results, Unit};
+use self::results::{Conditions, Results};
 use self::table::{NULL, Row};
 use crate::place::{self, Disk};
 use crate::run::Stage;
 use crate::run::arguments::{ProfileArgument, contenders};
-use crate::run::campaign::{Audience, Campaign, what_happened};
+use crate::run::campaign::Campaign;
 use crate::run::parse::{parse_bytes, parse_count, parse_positive};
 use crate::stop::STOPPED;
-use crate::supervisor::{Patience, Watcher};
+use crate::supervisor::Patience;
 use crate::{machine, output, stores};
 
 /// Bytes of a value and number of entries: the data leave every write buffer at least
@@ -57,9 +58,6 @@ const STORES: [&str; 7] = [
     "lmdb",
 ];
 const QUICK_STORES: [&str; 4] = ["forest", "wisckey", "leveldb", "rocksdb"];
-
-/// Extra rounds of a program whose rounds differ too much.
-const MORE_ROUNDS: u32 = 2;
 
 /// Options of `kvzone matrix`.
 #[derive(Debug, Args)]
@@ -153,7 +151,14 @@ pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
     // An hour of measuring must not end at a mistyped path.
     results.write(&arguments.json)?;
     let mut stage = Stage::new()?;
-    let measured = plan.measure(arguments, &directory, &mut results, &mut stage);
+    let mut measuring = Measuring {
+        plan: &plan,
+        arguments,
+        directory: &directory,
+        results: &mut results,
+        stage: &mut stage,
+    };
+    let measured = measuring.run();
     stage.close();
     let is_whole = measured?;
     let ours = ours();
@@ -178,10 +183,8 @@ pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
         output::complain(&format!("kvzone: stopped; --resume goes on with {path}"));
         return Ok(ExitCode::from(STOPPED));
     }
-    let failed = results.units.iter().flat_map(|unit| &unit.runs).any(|run| {
-        use kvzone_core::record::Status;
-        !matches!(run.status, Status::Ok | Status::Unsupported)
-    });
+    let mut runs = results.units.iter().flat_map(|unit| &unit.runs);
+    let failed = runs.any(is_failure);
     Ok(ExitCode::from(if failed { 3 } else { 0 }))
 }
 
@@ -314,87 +317,6 @@ impl Plan {
             },
         })
     }
-
-    /// Measures every unit that is missing; false if somebody wanted the end.
-    fn measure(
-        &self,
-        arguments: &MatrixArguments,
-        directory: &Path,
-        results: &mut Results,
-        stage: &mut Stage,
-    ) -> Result<bool> {
-        let rounds = self.conditions.rounds;
-        let mut done = 0;
-        let total = self.all().count() * self.conditions.stores.len() * rounds as usize;
-        for (program, size) in self.all() {
-            let campaign = self.campaign(program, size, arguments)?;
-            for round in 0..rounds + MORE_ROUNDS {
-                // One round of fewer than a claim needs is wanted as it is.
-                let is_extra = round >= rounds;
-                if is_extra
-                    && !(self.wants_more(arguments) && is_unsteady(results, program, size.0))
-                {
-                    break;
-                }
-                for at in rounds::order(arguments.seed, round, campaign.contenders.len()) {
-                    let contender = &campaign.contenders[at];
-                    let what = format!(
-                        "{} of {} bytes, round {}, {}",
-                        program.name(),
-                        size.0,
-                        round + 1,
-                        contender.store
-                    );
-                    stage.begins(done.min(total), total, &what);
-                    done += 1;
-                    // The harness's own cost does not vary: one round says it.
-                    if results.has((program, size.0), &contender.store, round)
-                        || contender.store == NULL && round > 0
-                    {
-                        continue;
-                    }
-                    let turn = (&campaign.loads[0], round);
-                    let outcome = campaign.turn(directory, contender, turn, stage)?;
-                    if outcome.stopped {
-                        return Ok(false);
-                    }
-                    for run in outcome.runs.iter().filter(|run| is_told(run)) {
-                        stage.note(&what_happened(run));
-                    }
-                    results.units.push(Unit {
-                        program: program.name().to_string(),
-                        value_bytes: size.0,
-                        store: contender.store.clone(),
-                        round,
-                        runs: outcome.runs,
-                        notes: outcome.notes,
-                    });
-                    results.write(&arguments.json)?;
-                    if stage.is_stopped() {
-                        return Ok(false);
-                    }
-                }
-            }
-        }
-        Ok(true)
-    }
-
-    fn wants_more(&self, arguments: &MatrixArguments) -> bool {
-        !arguments.quick && self.conditions.rounds as usize >= ROUNDS_FOR_A_CLAIM
-    }
-}
-
-/// Failures are told at once; a capability that a store lacks is shown in the table alone.
-fn is_told(run: &kvzone_core::record::Run) -> bool {
-    use kvzone_core::record::Status;
-    !matches!(run.status, Status::Ok | Status::Unsupported)
-}
-
-/// True if a cell of the program is to be measured again.
-fn is_unsteady(results: &Results, program: Program, size: u64) -> bool {
-    table::rows(results, &ours())
-        .iter()
-        .any(|row| row.cell.program == program && row.value_bytes == size && row.is_unsteady())
 }
 
 fn programs_of(arguments: &MatrixArguments) -> Result<Vec<Program>> {

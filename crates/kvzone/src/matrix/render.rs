@@ -201,6 +201,9 @@ pub(super) fn terminal(results: &Results, rows: &[Row]) -> String {
     for line in behind_lines(results, rows) {
         let _ = writeln!(out, "  {line}");
     }
+    for note in notes(results) {
+        let _ = writeln!(out, "Note: {note}");
+    }
     out
 }
 
@@ -242,6 +245,9 @@ pub(super) fn markdown(results: &Results, rows: &[Row]) -> String {
     for (store, settings) in settings(results) {
         let _ = writeln!(out, "- **{store}**: {settings}");
     }
+    for note in notes(results) {
+        let _ = writeln!(out, "- Note: {note}");
+    }
     let failures = failures(results, rows);
     if !failures.is_empty() {
         let _ = writeln!(out, "\n## What a store could not do\n");
@@ -250,6 +256,17 @@ pub(super) fn markdown(results: &Results, rows: &[Row]) -> String {
         }
     }
     out
+}
+
+/// Each thing that weakens the figures, once.
+fn notes(results: &Results) -> Vec<&str> {
+    let mut notes: Vec<&str> = Vec::new();
+    for note in results.units.iter().flat_map(|unit| &unit.notes) {
+        if !notes.contains(&note.as_str()) {
+            notes.push(note);
+        }
+    }
+    notes
 }
 
 /// Each store's version and settings, as it was opened.
