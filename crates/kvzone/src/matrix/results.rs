@@ -16,6 +16,7 @@ use kvzone_core::error::{Error, Result};
 use kvzone_core::record::{Run, Status};
 use serde::{Deserialize, Serialize};
 
+use super::measure::is_failure;
 use super::programs::{Cell, Figure, Program};
 
 const SCHEMA: &str = "kvzone matrix 1";
@@ -76,10 +77,11 @@ impl Results {
         }
     }
 
-    /// The results of an earlier run, if its conditions were these.
+    /// The results of an earlier run, if its conditions were these, without the units that
+    /// failed: those are tried again.
     pub(super) fn resume(path: &Path, conditions: &Conditions) -> Result<Results> {
         let bytes = fs::read(path).map_err(|error| Error::machine("read", path, error))?;
-        let found: Results = serde_json::from_slice(&bytes).map_err(|error| {
+        let mut found: Results = serde_json::from_slice(&bytes).map_err(|error| {
             Error::Usage(format!(
                 "{} is no matrix to go on with: {error}; leave --resume out to begin anew",
                 path.display()
@@ -92,6 +94,7 @@ impl Results {
                 path.display()
             )));
         }
+        found.units.retain(|unit| !unit.runs.iter().any(is_failure));
         Ok(found)
     }
 

@@ -99,6 +99,19 @@ fn every_cell_of_every_store_is_on_the_page_and_a_failed_store_is_shown_as_faile
         markdown.contains("crashing, fill, random order"),
         "{markdown}"
     );
+    let crashed = units(folder.path())
+        .iter()
+        .filter(|unit| unit["store"] == "crashing")
+        .count();
+    let again = matrix(folder.path(), &[&stores[..], &["--resume"]].concat());
+    let told = text(&again.stderr);
+    assert_eq!((crashed, again.status.code()), (1, Some(3)), "{told}");
+    assert_eq!(
+        told.matches("crashing crashed").count(),
+        1,
+        "tried again: {told}"
+    );
+    assert!(!told.contains("forest"), "{told}");
 }
 
 #[test]
