@@ -38,11 +38,15 @@ fn conditions(results: &Results) -> Vec<String> {
             sizes.join(", "),
             super::KEY_BYTES
         ),
-        format!(
-            "Profile {}: {} for write buffers (two of an eighth), filters (10 bits a key) and cache together; reads verify checksums; no compression; the C library's allocator; durability written, of synced cells synced.",
-            conditions.profile,
-            text::bytes(conditions.budget_bytes as f64)
-        ),
+        match conditions.profile.as_str() {
+            "default" => "Profile default: each store as its authors ship it.".to_string(),
+            profile => format!(
+                "Profile {profile}: {} for write buffers (two of an eighth), filters (10 bits a key) and cache together; reads verify checksums; no compression.",
+                text::bytes(conditions.budget_bytes as f64)
+            ),
+        },
+        "Durability written, of synced cells synced; the C library's allocator for all."
+            .to_string(),
         format!(
             "{} rounds in turns; steps of {} s, sustained overwriting of {} s beside a reader.",
             conditions.rounds, conditions.step_seconds, conditions.sustained_seconds
