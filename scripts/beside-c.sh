@@ -23,7 +23,8 @@ library=$("$built/release/kvzone" list stores leveldb --json |
 cc -O2 -Wall -o "$place/leveldb" crates/kvzone/tests/foreign/leveldb.c -ldl
 
 for round in $(seq "$rounds"); do
-    "$place/leveldb" "$library" "$place/store" "$keys" 2 >>"$place/foreign.txt"
+    # Libraries that LevelDB needs lie beside it.
+    LD_LIBRARY_PATH=$(dirname "$library") "$place/leveldb" "$library" "$place/store" "$keys" 2 >>"$place/foreign.txt"
     rm -rf "$place/store"
     for workload in fill-random read-random scan-random; do
         until=(--seconds 2)
