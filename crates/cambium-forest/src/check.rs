@@ -199,7 +199,7 @@ pub(crate) fn check_contents(
         check_agreement(core, &view, &header, report, progress)?;
     }
     check_history(core, report)?;
-    if view.run.is_empty() && view.buffers().all(|buffer| buffer.is_empty()) {
+    if !view.is_buffered() {
         report.entries += entries;
         return Ok(());
     }

@@ -136,6 +136,11 @@ impl View {
     pub fn buffers(&self) -> impl Iterator<Item = &Arc<Buffer>> {
         std::iter::once(&self.active).chain(&self.sealed)
     }
+
+    /// True if a flush would carry something into the tries.
+    pub fn is_buffered(&self) -> bool {
+        !self.run.is_empty() || self.buffers().any(|buffer| !buffer.is_empty())
+    }
 }
 
 /// A moment that is kept: dropping it lets it go.

@@ -169,11 +169,10 @@ impl Core {
         if written < tuning.least_bytes || written < start + live / 8 {
             return Due::No;
         }
-        // What the indexes do not hold yet may be new, or replace something. With empty
-        // buffers they hold all, and what lies behind is what flushes wrote: one more flush
-        // would change nothing, so nothing waits for it.
-        let is_buffered = view.sealed.is_some() || !view.active.is_empty() || !view.run.is_empty();
-        let behind = match is_buffered {
+        // Entries that the indexes do not hold yet may be new, or replace something. With
+        // empty buffers there are none: flushes wrote what lies behind, and one more would
+        // change nothing, so no compaction waits for it.
+        let behind = match view.is_buffered() {
             true => view.database.log.end().saturating_sub(replay_from),
             false => 0,
         };

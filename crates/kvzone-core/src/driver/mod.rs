@@ -270,19 +270,27 @@ impl Runner<'_> {
             self.write_until_killed(&store, &phases)?;
             return Ok(phases);
         }
-        match self.close(store) {
-            Ok(seconds) => note(&mut phases, "close_seconds", seconds),
-            Err(error) => {
-                if let Some(last) = phases.last_mut() {
-                    last.failure = Some(error);
-                }
-                return Ok(phases);
-            }
-        }
-        if self.job.reopen.is_some() {
+        let is_closed = self.close_after(&mut phases, store);
+        if is_closed && self.job.reopen.is_some() {
             phases.push(self.reopen()?);
         }
         Ok(phases)
+    }
+
+    /// Closes the store: how long that took, or why it failed, is the last phase's. True
+    /// if it is closed.
+    fn close_after(&self, phases: &mut [PhaseResult], store: Arc<dyn OpenStore>) -> bool {
+        let closed = self.close(store);
+        if let Some(last) = phases.last_mut() {
+            match &closed {
+                Ok(seconds) => {
+                    let name = "close_seconds".to_string();
+                    last.extra.insert(name, json!(seconds));
+                }
+                Err(error) => last.failure = Some(error.clone()),
+            }
+        }
+        closed.is_ok()
     }
 
     /// Reads every loaded key once, in key order; answers how long it took.
@@ -349,10 +357,7 @@ impl Runner<'_> {
         if result.failure.is_none() {
             result.failure = pay_debt(&**store, &mut result).err();
         }
-        let counters = store.counters().into_iter();
-        result
-            .extra
-            .extend(counters.map(|(name, value)| (name, json!(value))));
+        add_counters(&**store, &mut result);
         self.observer.phase_ended(&result)?;
         Ok(result)
     }
@@ -420,11 +425,18 @@ impl Runner<'_> {
     /// Lets the store give space back: one operation.
     fn compact(&self, store: &Arc<dyn OpenStore>) -> Result<PhaseResult> {
         self.observer.phase_starts(Phase::Compact)?;
+        let result = self.compacted(&**store);
+        self.end_phase(store, result)
+    }
+
+    /// The compaction alone, timed.
+    fn compacted(&self, store: &dyn OpenStore) -> PhaseResult {
         let clock = Clock::start();
         let failure = store.compact().err();
-        let mut result = self.one_operation(Phase::Compact, clock.seconds());
-        result.failure = failure;
-        self.end_phase(store, result)
+        PhaseResult {
+            failure,
+            ..self.one_operation(Phase::Compact, clock.seconds())
+        }
     }
 
     /// The result of a phase that is one operation.
@@ -482,8 +494,10 @@ fn pay_debt(store: &dyn OpenStore, result: &mut PhaseResult) -> Result<()> {
     Ok(())
 }
 
-fn note(phases: &mut [PhaseResult], name: &str, seconds: f64) {
-    if let Some(last) = phases.last_mut() {
-        last.extra.insert(name.to_string(), json!(seconds));
-    }
+/// Puts the store's own counters beside the figures.
+fn add_counters(store: &dyn OpenStore, result: &mut PhaseResult) {
+    let counters = store.counters().into_iter();
+    result
+        .extra
+        .extend(counters.map(|(name, value)| (name, json!(value))));
 }

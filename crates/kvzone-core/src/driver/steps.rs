@@ -13,7 +13,7 @@ use serde_json::json;
 use super::clock::Clock;
 use super::plan::Plan;
 use super::result::PhaseResult;
-use super::{Runner, note};
+use super::{Runner, add_counters};
 use crate::adapter::OpenStore;
 use crate::error::{Error, Result};
 use crate::job::{Act, Load, Step};
@@ -66,14 +66,7 @@ impl Runner<'_> {
                 return Ok(phases);
             }
         }
-        match self.close(store) {
-            Ok(seconds) => note(&mut phases, "close_seconds", seconds),
-            Err(error) => {
-                if let Some(last) = phases.last_mut() {
-                    last.failure = Some(error);
-                }
-            }
-        }
+        self.close_after(&mut phases, store);
         // A capability that is lacking was told with its step, and fails no job.
         if let Some(last) = phases.last_mut() {
             last.failure = last.failure.take().filter(|error| !is_lack(error));
@@ -100,9 +93,7 @@ impl Runner<'_> {
         name(&mut result, step);
         let reads_alone = plan.only_reads() && load.beside.is_none();
         if reads_alone || result.failure.is_some() {
-            self.observer.work_ended(Phase::Run)?;
-            self.observer.phase_ended(&result)?;
-            return Ok(result);
+            return self.tell(result);
         }
         self.end_phase(store, result)
     }
@@ -112,10 +103,7 @@ impl Runner<'_> {
         if !self.adapter.capabilities_for(&self.request).compacts {
             return self.tell_lack(Phase::Compact, step, "it has no compaction to ask for");
         }
-        let clock = Clock::start();
-        let failure = store.compact().err();
-        let mut result = self.one_operation(Phase::Compact, clock.seconds());
-        result.failure = failure;
+        let mut result = self.compacted(&**store);
         name(&mut result, step);
         self.end_phase(store, result)
     }
@@ -130,13 +118,8 @@ impl Runner<'_> {
         }
         let mut result = self.one_operation(Phase::Idle, clock.seconds());
         name(&mut result, step);
-        let counters = store.counters().into_iter();
-        result
-            .extra
-            .extend(counters.map(|(name, value)| (name, json!(value))));
-        self.observer.work_ended(Phase::Idle)?;
-        self.observer.phase_ended(&result)?;
-        Ok(result)
+        add_counters(&**store, &mut result);
+        self.tell(result)
     }
 
     fn reopen_step(
@@ -161,9 +144,7 @@ impl Runner<'_> {
             }
         };
         name(&mut result, step);
-        self.observer.work_ended(Phase::Reopen)?;
-        self.observer.phase_ended(&result)?;
-        Ok((result, store))
+        Ok((self.tell(result)?, store))
     }
 
     fn tell_lack(&self, phase: Phase, step: &Step, what: &str) -> Result<PhaseResult> {
@@ -173,7 +154,12 @@ impl Runner<'_> {
             store: self.adapter.name().to_string(),
             what: format!("{}: {what}", step.name),
         });
-        self.observer.work_ended(phase)?;
+        self.tell(result)
+    }
+
+    /// Tells of a phase that put nothing off.
+    fn tell(&self, result: PhaseResult) -> Result<PhaseResult> {
+        self.observer.work_ended(result.phase)?;
         self.observer.phase_ended(&result)?;
         Ok(result)
     }

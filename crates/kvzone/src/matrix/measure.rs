@@ -7,10 +7,10 @@ use kvzone_core::record::{Run, Status};
 use kvzone_core::statistics::rounds;
 use kvzone_core::statistics::verdict::ROUNDS_FOR_A_CLAIM;
 
+use super::ours;
 use super::programs::Program;
 use super::results::{Results, Unit};
 use super::table::{self, NULL};
-use super::{MatrixArguments, Plan, ours};
 use crate::run::Stage;
 use crate::run::campaign::{Audience, Campaign, what_happened};
 use crate::supervisor::Watcher;
@@ -20,8 +20,8 @@ const MORE_ROUNDS: u32 = 2;
 
 /// A matrix under way.
 pub(super) struct Measuring<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) arguments: &'a MatrixArguments,
+    /// Whether programs whose rounds differ too much have further ones.
+    pub(super) repeats_unsteady: bool,
     pub(super) directory: &'a Path,
     pub(super) results: &'a mut Results,
     pub(super) stage: &'a mut Stage,
@@ -30,15 +30,14 @@ pub(super) struct Measuring<'a> {
 impl Measuring<'_> {
     /// Measures everything that is missing; false if somebody wanted the end.
     pub(super) fn run(&mut self) -> Result<bool> {
-        let plan = self.plan;
-        for (program, size) in plan.all() {
-            let campaign = plan.campaign(program, size, self.arguments)?;
-            for round in 0..plan.conditions.rounds + MORE_ROUNDS {
-                if round >= plan.conditions.rounds && !self.wants_more(program, size.0) {
+        let conditions = self.results.head.conditions.clone();
+        for (program, size) in conditions.all() {
+            let campaign = conditions.campaign(program, size, self.directory)?;
+            for round in 0..conditions.rounds + MORE_ROUNDS {
+                if round >= conditions.rounds && !self.wants_more(program, size.0) {
                     break;
                 }
-                let seed = self.arguments.seed;
-                for at in rounds::order(seed, round, campaign.contenders.len()) {
+                for at in rounds::order(conditions.seed, round, campaign.contenders.len()) {
                     if !self.unit(&campaign, at, (program, size.0, round))? {
                         return Ok(false);
                     }
@@ -79,27 +78,27 @@ impl Measuring<'_> {
         for run in outcome.runs.iter().filter(|run| is_failure(run)) {
             self.stage.note(&what_happened(run));
         }
-        self.results.units.push(Unit {
-            program: name.to_string(),
+        self.results.add(Unit {
+            program,
             value_bytes,
             store: store.clone(),
             round,
             runs: outcome.runs,
             notes: outcome.notes,
-        });
-        self.results.write(&self.arguments.json)?;
+        })?;
         Ok(!self.stage.is_stopped())
     }
 
     /// Units without extra rounds: every store in each, but `null` in one.
     fn total(&self) -> usize {
-        let stores = self.plan.conditions.stores.len() - 1;
-        self.plan.all().count() * (stores * self.plan.conditions.rounds as usize + 1)
+        let conditions = &self.results.head.conditions;
+        let stores = conditions.stores.len() - 1;
+        conditions.all().count() * (stores * conditions.rounds as usize + 1)
     }
 
     /// True if rounds of the program differ too much, and verdicts are asked for.
     fn wants_more(&self, program: Program, value_bytes: u64) -> bool {
-        let claims = self.plan.conditions.rounds as usize >= ROUNDS_FOR_A_CLAIM;
+        let claims = self.results.head.conditions.rounds as usize >= ROUNDS_FOR_A_CLAIM;
         let is_unsteady = || {
             let rows = table::rows(self.results, &ours());
             let mut own = rows
@@ -107,7 +106,7 @@ impl Measuring<'_> {
                 .filter(|row| row.cell.program == program && row.value_bytes == value_bytes);
             own.any(table::Row::is_unsteady)
         };
-        claims && !self.arguments.quick && is_unsteady()
+        claims && self.repeats_unsteady && is_unsteady()
     }
 }
 

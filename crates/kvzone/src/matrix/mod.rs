@@ -18,12 +18,12 @@ mod render;
 mod results;
 mod table;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use kvzone_core::adapter::{Availability, Profile};
+use kvzone_core::adapter::Availability;
 use kvzone_core::error::{Error, Result};
 
 use self::measure::{Measuring, is_failure};
@@ -102,7 +102,7 @@ pub(crate) struct MatrixArguments {
     /// Folder for the stores; it is left as it was
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Every figure of every round, written after each store
+    /// Every figure of every round: a line of JSON for each store, program and round
     #[arg(long, value_name = "FILE", default_value = "kvzone-matrix.json")]
     json: PathBuf,
     /// Go on with what the file of --json has
@@ -137,23 +137,23 @@ fn parse_size(text: &str) -> std::result::Result<(u64, u64), String> {
 
 /// Measures what is missing, prints the matrix, and writes the files.
 pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
-    let plan = Plan::new(arguments)?;
     let directory = place::prepare(&arguments.dir)?;
-    for (program, size) in plan.all() {
-        plan.campaign(program, size, arguments)?.check(&directory)?;
+    let conditions = conditions(arguments)?;
+    for (program, size) in conditions.all() {
+        conditions
+            .campaign(program, size, &directory)?
+            .check(&directory)?;
     }
-    let mut results = match arguments.resume {
-        true => Results::resume(&arguments.json, &plan.conditions)?,
-        false => Results::new(plan.conditions.clone()),
-    };
-    results.command = command(arguments);
-    results.machine = machine::describe(&Disk::of(&directory), None);
+    let machine = machine::describe(&Disk::of(&directory), None);
+    let mut results = Results::new(command(arguments), conditions, machine);
+    if arguments.resume {
+        results.resume(&arguments.json)?;
+    }
     // An hour of measuring must not end at a mistyped path.
-    results.write(&arguments.json)?;
+    results.begin(&arguments.json)?;
     let mut stage = Stage::new()?;
     let mut measuring = Measuring {
-        plan: &plan,
-        arguments,
+        repeats_unsteady: !arguments.quick,
         directory: &directory,
         results: &mut results,
         stage: &mut stage,
@@ -230,88 +230,60 @@ fn ours() -> Vec<&'static str> {
     cambium::engines().iter().map(|kind| kind.name()).collect()
 }
 
-/// The programs, sizes and stores of one call, with the defaults filled in.
-struct Plan {
-    conditions: Conditions,
-    programs: Vec<Program>,
-    scale: Scale,
-    profile: Profile,
-}
-
-impl Plan {
-    fn new(arguments: &MatrixArguments) -> Result<Plan> {
-        let quick = arguments.quick;
-        let or = |whole: f64, short: f64| if quick { short } else { whole };
-        let scale = Scale {
+/// The programs, sizes and stores of a call, with the defaults filled in.
+fn conditions(arguments: &MatrixArguments) -> Result<Conditions> {
+    let quick = arguments.quick;
+    let or = |whole: f64, short: f64| if quick { short } else { whole };
+    let sizes = match (arguments.sizes.is_empty(), quick) {
+        (false, _) => arguments.sizes.clone(),
+        (true, true) => QUICK_SIZES.to_vec(),
+        (true, false) => SIZES.to_vec(),
+    };
+    let budget = if quick { QUICK_BUDGET } else { BUDGET };
+    Ok(Conditions {
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        stores: stores_of(arguments)?,
+        programs: programs_of(arguments)?,
+        sizes,
+        budget_bytes: arguments.budget.unwrap_or(budget),
+        scale: Scale {
             step_seconds: arguments.seconds.unwrap_or(or(1.0, 0.15)),
             sustained_seconds: arguments.sustained.unwrap_or(or(10.0, 2.0)),
             idle_seconds: or(10.0, 0.0),
-        };
-        let programs = programs_of(arguments)?;
-        let sizes = match (arguments.sizes.is_empty(), quick) {
-            (false, _) => arguments.sizes.clone(),
-            (true, true) => QUICK_SIZES.to_vec(),
-            (true, false) => SIZES.to_vec(),
-        };
-        let profile = Profile::from(arguments.profile);
-        let conditions = Conditions {
-            version: env!("CARGO_PKG_VERSION").to_string(),
-            stores: stores_of(arguments)?,
-            programs: programs
-                .iter()
-                .map(|program| program.name().to_string())
-                .collect(),
-            sizes,
-            budget_bytes: arguments
-                .budget
-                .unwrap_or(if quick { QUICK_BUDGET } else { BUDGET }),
-            step_seconds: scale.step_seconds,
-            sustained_seconds: scale.sustained_seconds,
-            idle_seconds: scale.idle_seconds,
-            rounds: arguments.repeat,
-            seed: arguments.seed,
-            profile: format!("{profile:?}").to_lowercase(),
-            set: arguments.set.clone(),
-        };
-        Ok(Plan {
-            conditions,
-            programs,
-            scale,
-            profile,
-        })
-    }
+        },
+        rounds: arguments.repeat,
+        seed: arguments.seed,
+        profile: arguments.profile.into(),
+        set: arguments.set.clone(),
+    })
+}
 
+impl Conditions {
     /// Programs at sizes, in the order in which they are run.
     fn all(&self) -> impl Iterator<Item = (Program, (u64, u64))> {
-        let sizes = &self.conditions.sizes;
         let programs = self.programs.iter();
-        programs.flat_map(move |&program| sizes.iter().map(move |&size| (program, size)))
+        programs.flat_map(|&program| self.sizes.iter().map(move |&size| (program, size)))
     }
 
-    fn campaign(
-        &self,
-        program: Program,
-        size: (u64, u64),
-        arguments: &MatrixArguments,
-    ) -> Result<Campaign> {
-        let load = programs::load(program, size, arguments.seed);
+    fn campaign(&self, program: Program, size: (u64, u64), directory: &Path) -> Result<Campaign> {
+        let load = programs::load(program, size, self.seed);
         let data = load.keys * (KEY_BYTES + size.0);
         Ok(Campaign {
-            contenders: contenders(&self.conditions.stores, &arguments.set)?,
+            contenders: contenders(&self.stores, &self.set)?,
             steps: programs::steps(program, &load, self.scale),
             loads: vec![load],
             _kept: Vec::new(),
             record: None,
-            repeat: self.conditions.rounds,
-            seed: arguments.seed,
+            repeat: self.rounds,
+            seed: self.seed,
             durability: program.durability(),
-            budget_bytes: self.conditions.budget_bytes,
+            budget_bytes: self.budget_bytes,
             memory_limit_bytes: program.memory_limit(data),
             profile: self.profile,
             cold: false,
             warm: false,
             reopen: program.reopen(),
-            directory: arguments.dir.clone(),
+            directory: directory.to_path_buf(),
             patience: Patience {
                 idle: Duration::from_secs(60),
             },

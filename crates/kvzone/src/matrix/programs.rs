@@ -4,6 +4,7 @@
 use kvzone_core::adapter::DurabilityName;
 use kvzone_core::job::{Act, After, Beside, Load, Popularity, SizeChoice, Step, Until};
 use kvzone_core::workload::OperationKind;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of a key.
 pub(super) const KEY_BYTES: u64 = 16;
@@ -15,7 +16,8 @@ pub(super) const BEYOND_MEMORY: u64 = 5;
 const LEAST_MEMORY: u64 = 96 << 20;
 
 /// A load and what follows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Program {
     /// Filled at random; read, scanned, overwritten, deleted.
     Main,
@@ -69,7 +71,7 @@ impl Program {
 }
 
 /// The lengths of steps.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Scale {
     /// Seconds of a step that reads, or overwrites by two threads.
     pub(super) step_seconds: f64,

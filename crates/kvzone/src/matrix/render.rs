@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use kvzone_core::adapter::Profile;
 use kvzone_core::record::Status;
 use kvzone_core::report::text;
 
@@ -11,7 +12,7 @@ use super::table::{BEHIND, NULL, Row};
 
 /// The conditions, once, above all tables.
 fn conditions(results: &Results) -> Vec<String> {
-    let conditions = &results.conditions;
+    let conditions = &results.head.conditions;
     let size = |&(value, keys): &(u64, u64)| {
         let data = keys * (value + super::KEY_BYTES);
         let buffers = data as f64 / (conditions.budget_bytes as f64 / 8.0);
@@ -23,7 +24,7 @@ fn conditions(results: &Results) -> Vec<String> {
         )
     };
     let sizes: Vec<String> = conditions.sizes.iter().map(size).collect();
-    let machine = &results.machine;
+    let machine = &results.head.machine;
     let word = |name: &str| {
         machine
             .get(name)
@@ -38,10 +39,11 @@ fn conditions(results: &Results) -> Vec<String> {
             sizes.join(", "),
             super::KEY_BYTES
         ),
-        match conditions.profile.as_str() {
-            "default" => "Profile default: each store as its authors ship it.".to_string(),
+        match conditions.profile {
+            Profile::Default => "Profile default: each store as its authors ship it.".to_string(),
             profile => format!(
-                "Profile {profile}: {} for write buffers (two of an eighth), filters (10 bits a key) and cache together; reads verify checksums; no compression.",
+                "Profile {}: {} for write buffers (two of an eighth), filters (10 bits a key) and cache together; reads verify checksums; no compression.",
+                format!("{profile:?}").to_lowercase(),
                 text::bytes(conditions.budget_bytes as f64)
             ),
         },
@@ -49,7 +51,7 @@ fn conditions(results: &Results) -> Vec<String> {
             .to_string(),
         format!(
             "{} rounds in turns; steps of {} s, sustained overwriting of {} s beside a reader.",
-            conditions.rounds, conditions.step_seconds, conditions.sustained_seconds
+            conditions.rounds, conditions.scale.step_seconds, conditions.scale.sustained_seconds
         ),
         format!("{}, {} processors.", word("processor"), word("processors")),
     ];
@@ -126,11 +128,17 @@ fn behind(rows: &[Row]) -> Vec<&Row> {
     behind
 }
 
+/// Names of our best store and of the best of the others.
+fn both<'a>(results: &'a Results, row: &Row) -> (&'a str, &'a str) {
+    let stores = &results.head.conditions.stores;
+    let name = |at: Option<usize>| at.map_or("", |at| stores[at].as_str());
+    (name(row.best), name(row.peer))
+}
+
 /// One line for each cell in which another is ahead.
 fn behind_lines(results: &Results, rows: &[Row]) -> Vec<String> {
     let line = |row: &&Row| {
-        let store = |at: Option<usize>| at.map_or("", |at| results.conditions.stores[at].as_str());
-        let (best, peer) = (store(row.best), store(row.peer));
+        let (best, peer) = both(results, row);
         format!(
             "{}: {} ({best} : {peer}) {}",
             name(row),
@@ -150,9 +158,9 @@ const HEADS: [&str; 4] = [
 
 /// The columns of a row, behind which come the stores.
 fn columns(results: &Results, row: &Row) -> [String; 4] {
-    let store = |at: Option<usize>| at.map_or("", |at| results.conditions.stores[at].as_str());
-    let both = match row.against_peer {
-        Some(_) => format!("{} {} : {}", ratio(row), store(row.best), store(row.peer)),
+    let (best, peer) = both(results, row);
+    let compared = match row.against_peer {
+        Some(_) => format!("{} {best} : {peer}", ratio(row)),
         None => String::new(),
     };
     let default = row
@@ -160,7 +168,7 @@ fn columns(results: &Results, row: &Row) -> [String; 4] {
         .map_or(String::new(), text::three_digits);
     [
         row.cell.name.to_string(),
-        both,
+        compared,
         row.verdict().to_string(),
         default,
     ]
@@ -168,14 +176,14 @@ fn columns(results: &Results, row: &Row) -> [String; 4] {
 
 /// As tables on a terminal, one a size: cells, stores, and the ratio of the best two.
 pub(super) fn terminal(results: &Results, rows: &[Row]) -> String {
-    let stores = &results.conditions.stores;
+    let stores = &results.head.conditions.stores;
     let shown: Vec<usize> = (0..stores.len()).filter(|&at| stores[at] != NULL).collect();
     let mut out = String::new();
     for line in conditions(results) {
         let _ = writeln!(out, "{line}");
     }
     let _ = writeln!(out, "{LEGEND}");
-    for &(size, _) in &results.conditions.sizes {
+    for &(size, _) in &results.head.conditions.sizes {
         let mut table = comfy_table::Table::new();
         table.load_preset(comfy_table::presets::NOTHING);
         let heads = shown.iter().map(|&at| stores[at].as_str());
@@ -225,7 +233,7 @@ pub(super) fn markdown(results: &Results, rows: &[Row]) -> String {
     let _ = writeln!(
         out,
         "Make your own: numbers belong to the machine and the moment.\n\n```text\n{}\n```\n",
-        results.command
+        results.head.command
     );
     for line in conditions(results) {
         let _ = writeln!(out, "- {line}");
@@ -234,9 +242,9 @@ pub(super) fn markdown(results: &Results, rows: &[Row]) -> String {
     for line in behind_lines(results, rows) {
         let _ = writeln!(out, "- {line}");
     }
-    for &(size, _) in &results.conditions.sizes {
+    for &(size, _) in &results.head.conditions.sizes {
         let _ = writeln!(out, "\n## Values of {size} bytes\n");
-        let stores = &results.conditions.stores;
+        let stores = &results.head.conditions.stores;
         let _ = writeln!(out, "| {} | {} |", HEADS.join(" | "), stores.join(" | "));
         let _ = writeln!(out, "|---|---|---|---:|{}", "---:|".repeat(stores.len()));
         for row in rows.iter().filter(|row| row.value_bytes == size) {
@@ -287,7 +295,13 @@ fn settings(results: &Results) -> Vec<(String, String)> {
         let version = run.version.as_deref().unwrap_or("unknown");
         Some((format!("{store} {version}"), words.join(", ")))
     };
-    results.conditions.stores.iter().filter_map(of).collect()
+    results
+        .head
+        .conditions
+        .stores
+        .iter()
+        .filter_map(of)
+        .collect()
 }
 
 /// The first reason of each store and kind of failure.
@@ -298,7 +312,7 @@ fn failures(results: &Results, rows: &[Row]) -> Vec<String> {
             let Some((status, reason)) = &entry.failure else {
                 continue;
             };
-            let store = &results.conditions.stores[at];
+            let store = &results.head.conditions.stores[at];
             lines.push(format!(
                 "{store}, {}: {}: {reason}",
                 name(row),
@@ -319,7 +333,7 @@ pub(super) fn page(results: &Results, rows: &[Row]) -> String {
         ".behind{background:#fde8e4}.ahead{background:#e6f4ea}p{max-width:60em}</style>",
         "<h1>Every kind of work, beside the best of the others</h1>"
     ));
-    let _ = write!(out, "<pre>{}</pre>", escape(&results.command));
+    let _ = write!(out, "<pre>{}</pre>", escape(&results.head.command));
     for line in conditions(results) {
         let _ = write!(out, "<p>{}</p>", escape(&line));
     }
@@ -328,10 +342,10 @@ pub(super) fn page(results: &Results, rows: &[Row]) -> String {
         let _ = write!(out, "<li>{}</li>", escape(&line));
     }
     let _ = write!(out, "</ul>{}", chart(results, rows));
-    for &(size, _) in &results.conditions.sizes {
+    for &(size, _) in &results.head.conditions.sizes {
         let _ = write!(out, "<h2>Values of {size} bytes</h2><table><tr>");
         let heads = HEADS.iter().copied();
-        for head in heads.chain(results.conditions.stores.iter().map(String::as_str)) {
+        for head in heads.chain(results.head.conditions.stores.iter().map(String::as_str)) {
             let _ = write!(out, "<th>{}</th>", escape(head));
         }
         for row in rows.iter().filter(|row| row.value_bytes == size) {
@@ -379,7 +393,7 @@ pub(super) fn chart(results: &Results, rows: &[Row]) -> String {
         .iter()
         .filter(|row| row.against_peer.is_some())
         .collect();
-    let several = results.conditions.sizes.len() > 1;
+    let several = results.head.conditions.sizes.len() > 1;
     let height = LINE * (drawn.len() as f64 + 2.0);
     let x = |ratio: f64| {
         let place = ratio.clamp(1.0 / EDGE, EDGE).log(EDGE) / 2.0 + 0.5;

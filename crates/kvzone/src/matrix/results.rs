@@ -1,23 +1,24 @@
-//! The file of everything measured so far, which a later run goes on with.
+//! The file of everything measured so far, which a later run goes on with: lines of JSON.
 //!
 //! ```json
-//! {"schema": "kvzone matrix 1", "command": "kvzone matrix", "conditions": {...}, "machine": {...}, "units": [
-//!   {"program": "main", "value_bytes": 100, "store": "forest", "round": 0,
-//!    "runs": [...], "notes": [...]}]}
+//! {"schema": "kvzone matrix 1", "command": "kvzone matrix", "conditions": {...}, "machine": {...}}
+//! {"program": "main", "value_bytes": 100, "store": "forest", "round": 0, "runs": [...], "notes": [...]}
 //! ```
 //!
-//! A unit is one program of one store in one round. The file is written anew after each,
-//! beside its place, and renamed: a stop between two loses only the unit under way.
+//! A unit is one program of one store in one round; its line is appended when it ends. A
+//! stop loses only the unit under way, and a line that was cut is left out.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 
+use kvzone_core::adapter::Profile;
 use kvzone_core::error::{Error, Result};
 use kvzone_core::record::{Run, Status};
 use serde::{Deserialize, Serialize};
 
 use super::measure::is_failure;
-use super::programs::{Cell, Figure, Program};
+use super::programs::{Cell, Figure, Program, Scale};
 
 const SCHEMA: &str = "kvzone matrix 1";
 
@@ -27,26 +28,23 @@ pub(super) struct Conditions {
     /// Version of KVZone and its engines.
     pub(super) version: String,
     pub(super) stores: Vec<String>,
-    pub(super) programs: Vec<String>,
+    pub(super) programs: Vec<Program>,
     /// Value bytes and entries.
     pub(super) sizes: Vec<(u64, u64)>,
     pub(super) budget_bytes: u64,
-    pub(super) step_seconds: f64,
-    pub(super) sustained_seconds: f64,
-    pub(super) idle_seconds: f64,
+    #[serde(flatten)]
+    pub(super) scale: Scale,
     pub(super) rounds: u32,
     pub(super) seed: u64,
-    /// "default", "equal" or "tuned".
-    pub(super) profile: String,
+    pub(super) profile: Profile,
     /// Settings of single stores, given by the user.
-    #[serde(default)]
     pub(super) set: Vec<String>,
 }
 
 /// One program of one store in one round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Unit {
-    pub(super) program: String,
+    pub(super) program: Program,
     pub(super) value_bytes: u64,
     pub(super) store: String,
     pub(super) round: u32,
@@ -54,56 +52,91 @@ pub(super) struct Unit {
     pub(super) notes: Vec<String>,
 }
 
-/// The file.
+/// The first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Results {
+pub(super) struct Head {
     schema: String,
     /// The command that measures it again.
-    #[serde(default)]
     pub(super) command: String,
     pub(super) conditions: Conditions,
     pub(super) machine: serde_json::Value,
+}
+
+/// The whole file.
+#[derive(Debug)]
+pub(super) struct Results {
+    pub(super) head: Head,
     pub(super) units: Vec<Unit>,
+    file: Option<File>,
 }
 
 impl Results {
-    pub(super) fn new(conditions: Conditions) -> Results {
-        Results {
+    pub(super) fn new(command: String, conditions: Conditions, machine: serde_json::Value) -> Self {
+        let head = Head {
             schema: SCHEMA.to_string(),
-            command: String::new(),
+            command,
             conditions,
-            machine: serde_json::Value::Null,
+            machine,
+        };
+        Results {
+            head,
             units: Vec::new(),
+            file: None,
         }
     }
 
-    /// The results of an earlier run, if its conditions were these, without the units that
-    /// failed: those are tried again.
-    pub(super) fn resume(path: &Path, conditions: &Conditions) -> Result<Results> {
+    /// Takes over the units of an earlier run, if its conditions were these, without those
+    /// that failed: they are tried again.
+    pub(super) fn resume(&mut self, path: &Path) -> Result<()> {
         let bytes = fs::read(path).map_err(|error| Error::machine("read", path, error))?;
-        let mut found: Results = serde_json::from_slice(&bytes).map_err(|error| {
+        let mut lines = bytes.split_inclusive(|&byte| byte == b'\n');
+        let head = lines.next().unwrap_or_default();
+        let found: Head = serde_json::from_slice(head).map_err(|error| {
             Error::Usage(format!(
                 "{} is no matrix to go on with: {error}; leave --resume out to begin anew",
                 path.display()
             ))
         })?;
-        if found.schema != SCHEMA || found.conditions != *conditions {
+        if found.schema != SCHEMA || found.conditions != self.head.conditions {
             let was = serde_json::to_string(&found.conditions).unwrap_or_default();
             return Err(Error::Usage(format!(
                 "{} was measured under other conditions ({was}); give the same options, or leave --resume out",
                 path.display()
             )));
         }
-        found.units.retain(|unit| !unit.runs.iter().any(is_failure));
-        Ok(found)
+        for line in lines.filter(|line| line.ends_with(b"\n")) {
+            let unit: Unit = serde_json::from_slice(line)
+                .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+            if !unit.runs.iter().any(is_failure) {
+                self.units.push(unit);
+            }
+        }
+        Ok(())
     }
 
-    pub(super) fn write(&self, path: &Path) -> Result<()> {
+    /// Writes everything so far beside its place, and renames it; units are appended from
+    /// here on.
+    pub(super) fn begin(&mut self, path: &Path) -> Result<()> {
         let failed = |error| Error::machine("write", path, error);
-        let bytes = serde_json::to_vec(self).map_err(|error| failed(error.into()))?;
-        let beside = path.with_extension("json.part");
-        fs::write(&beside, bytes).map_err(failed)?;
-        fs::rename(&beside, path).map_err(failed)
+        let beside = path.with_extension("part");
+        let mut file = File::create(&beside).map_err(failed)?;
+        append(&mut file, &self.head).map_err(failed)?;
+        for unit in &self.units {
+            append(&mut file, unit).map_err(failed)?;
+        }
+        fs::rename(&beside, path).map_err(failed)?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Adds a unit, to the file as well.
+    pub(super) fn add(&mut self, unit: Unit) -> Result<()> {
+        if let Some(file) = &mut self.file {
+            append(file, &unit)
+                .map_err(|error| Error::machine("write", "the file of --json", error))?;
+        }
+        self.units.push(unit);
+        Ok(())
     }
 
     pub(super) fn has(&self, (program, size): (Program, u64), store: &str, round: u32) -> bool {
@@ -113,7 +146,7 @@ impl Results {
 
     fn of(&self, program: Program, size: u64, store: &str) -> impl Iterator<Item = &Unit> {
         self.units.iter().filter(move |unit| {
-            unit.program == program.name() && unit.value_bytes == size && unit.store == store
+            unit.program == program && unit.value_bytes == size && unit.store == store
         })
     }
 
@@ -128,10 +161,12 @@ impl Results {
     /// Why a store has no figure in a cell.
     pub(super) fn failure(&self, cell: &Cell, size: u64, store: &str) -> Option<(Status, String)> {
         self.of(cell.program, size, store).find_map(|unit| {
-            let own = unit.run(cell.step).filter(|run| run.status != Status::Ok);
-            // A program that ended before the step came to it.
+            // A program that ended before the step came to it failed in another.
             let broken = || unit.runs.iter().find(|run| run.status != Status::Ok);
-            let run = own.or_else(|| unit.run(cell.step).map_or_else(broken, |_| None))?;
+            let run = unit.run(cell.step).or_else(broken)?;
+            if run.status == Status::Ok {
+                return None;
+            }
             Some((run.status, run.error.clone().unwrap_or_default()))
         })
     }
@@ -190,4 +225,11 @@ fn figure(cell: &Cell, run: &Run) -> Option<f64> {
         Figure::Descriptors => run.extra.get("descriptors")?.as_f64()?,
     };
     value.is_finite().then_some(value)
+}
+
+/// A line, in one write.
+fn append(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    file.write_all(&line)
 }

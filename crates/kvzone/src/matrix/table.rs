@@ -86,7 +86,7 @@ impl Row {
 
 /// Every cell that was measured, in the order of sizes and cells.
 pub(super) fn rows(results: &Results, ours: &[&str]) -> Vec<Row> {
-    let sizes = results.conditions.sizes.iter();
+    let sizes = results.head.conditions.sizes.iter();
     sizes
         .flat_map(|&(size, _)| CELLS.iter().map(move |cell| row(results, ours, cell, size)))
         .filter(|row| row.entries.iter().any(|entry| entry.median.is_some()))
@@ -94,7 +94,7 @@ pub(super) fn rows(results: &Results, ours: &[&str]) -> Vec<Row> {
 }
 
 fn row(results: &Results, ours: &[&str], cell: &'static Cell, size: u64) -> Row {
-    let stores = &results.conditions.stores;
+    let stores = &results.head.conditions.stores;
     let entry = |store: &String| {
         let rounds = results.figures(cell, size, store);
         let values: Vec<f64> = rounds.iter().map(|round| round.1).collect();

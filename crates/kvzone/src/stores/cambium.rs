@@ -130,7 +130,7 @@ impl Cambium {
         Ok(chosen)
     }
 
-    /// What the engine's memory comes to, of a budget.
+    /// The engine's options of memory, out of a budget.
     fn shares(&self, request: &OpenRequest) -> impl Iterator<Item = (&'static str, u64)> {
         let shares = request.shares();
         let (both, each) = (2 * shares.write_buffer_bytes, shares.write_buffer_bytes);
@@ -148,9 +148,7 @@ impl Cambium {
             ("cache_bytes", cache),
             ("compaction_memory_bytes", each.max(4 << 20)),
         ];
-        all.map(|(name, bytes)| (name, bytes, self.has(name)))
-            .into_iter()
-            .filter_map(|(name, bytes, is_there)| is_there.then_some((name, bytes)))
+        all.into_iter().filter(|(name, _)| self.has(name))
     }
 
     fn refuse_unknown(&self, chosen: &BTreeMap<String, String>) -> Result<()> {

@@ -125,43 +125,30 @@ fn reads_a_second(answer: &Round) -> Option<f64> {
     Some(answer.number("/read_operations")? / answer.number("/read")?.max(1e-9))
 }
 
-const COLUMNS: &[Column] = &[
-    WHOLE,
-    PHASES[0],
-    PHASES[1],
-    PHASES[2],
-    PHASES[3],
-    PHASES[4],
-    READS,
-    SPEED_OF_READING,
-    SPEED_OF_THE_WHOLE,
-];
-const THROUGHPUT: &[Column] = &[
-    RATE,
-    Column::of_cells("to sync", three_digits, |it, cell| it.gain(cell, rate)),
-    WHOLE,
-    PHASES[0],
-    PHASES[1],
-    PHASES[2],
-    PHASES[3],
-    PHASES[4],
-    READS,
-    SPEED_OF_READING,
-    SPEED_OF_THE_WHOLE,
-];
-const READ_AHEAD: &[Column] = &[
-    WHOLE,
-    PHASES[0],
-    PHASES[1],
-    PHASES[2],
-    PHASES[3],
-    PHASES[4],
-    READS,
-    SPEED_OF_READING,
-    SPEED_OF_THE_WHOLE,
-    READ_SIZE,
-];
-/// What is told of a workload beside compactions.
+/// The columns of a compaction, with others before and behind them.
+macro_rules! compactions {
+    ([$($before:expr),*], [$($behind:expr),*]) => {
+        &[
+            $($before,)*
+            WHOLE,
+            PHASES[0],
+            PHASES[1],
+            PHASES[2],
+            PHASES[3],
+            PHASES[4],
+            READS,
+            SPEED_OF_READING,
+            SPEED_OF_THE_WHOLE,
+            $($behind,)*
+        ]
+    };
+}
+
+const COLUMNS: &[Column] = compactions!([], []);
+const TO_SYNC: Column = Column::of_cells("to sync", three_digits, |it, cell| it.gain(cell, rate));
+const THROUGHPUT: &[Column] = compactions!([RATE, TO_SYNC], []);
+const READ_AHEAD: &[Column] = compactions!([], [READ_SIZE]);
+/// Columns of a workload beside compactions.
 const STEADY: &[Column] = &[
     RATE,
     Column::of_cells("to none", three_digits, |it, cell| it.gain(cell, rate)),
@@ -183,7 +170,7 @@ const STEADY: &[Column] = &[
         answer.number("/space_peak")
     }),
 ];
-/// What is told of reading beside `fio`.
+/// Columns of reading beside `fio`.
 const FIO: &[Column] = &[
     Column::new("reads/s", grouped, reads_a_second),
     Column::of_cells("to one under way", three_digits, |it, cell| {
@@ -205,6 +192,24 @@ const COMPACTION: Figure = Figure {
     }))
 };
 
+/// Back ends by direct I/O.
+const DIRECT: Figure = Figure {
+    how: How::Cells(DEFAULTS, |_, asked| {
+        measure(Kind::Backends { direct: true }, &SIZES, asked)
+    }),
+    claims: claims::direct,
+    ..COMPACTION
+};
+
+/// Back ends by buffered I/O.
+const BUFFERED: Figure = Figure {
+    how: How::Cells(DEFAULTS, |_, asked| {
+        measure(Kind::Backends { direct: false }, &SIZES, asked)
+    }),
+    claims: claims::buffered,
+    ..COMPACTION
+};
+
 pub(in super::super) const FIGURES: &[Figure] = &[
     Figure {
         name: "p-fetch/fig2",
@@ -218,41 +223,25 @@ pub(in super::super) const FIGURES: &[Figure] = &[
         name: "p-fetch/fig4",
         title: "P-Fetch, figure 4: compaction by direct I/O (SATA SSD there)",
         what: "speeds are against sync; in the paper: reading 8 to 10 times as fast by aio and io_uring as by sync, the whole 2 to 3.5 times",
-        how: How::Cells(DEFAULTS, |_, asked| {
-            measure(Kind::Backends { direct: true }, &SIZES, asked)
-        }),
-        claims: claims::direct,
-        ..COMPACTION
+        ..DIRECT
     },
     Figure {
         name: "p-fetch/fig5",
         title: "P-Fetch, figure 5: compaction by direct I/O (NVMe SSD there)",
         what: "speeds are against sync; in the paper: reading 8 to 10 times as fast by aio and io_uring as by sync, the whole 1.4 to 2 times",
-        how: How::Cells(DEFAULTS, |_, asked| {
-            measure(Kind::Backends { direct: true }, &SIZES, asked)
-        }),
-        claims: claims::direct,
-        ..COMPACTION
+        ..DIRECT
     },
     Figure {
         name: "p-fetch/fig6",
         title: "P-Fetch, figure 6: compaction by buffered I/O (SATA SSD there)",
         what: "speeds are against sync; in the paper: reading more than 6 times as fast by io_uring as by sync, the whole 1.7 to 3.1 times",
-        how: How::Cells(DEFAULTS, |_, asked| {
-            measure(Kind::Backends { direct: false }, &SIZES, asked)
-        }),
-        claims: claims::buffered,
-        ..COMPACTION
+        ..BUFFERED
     },
     Figure {
         name: "p-fetch/fig7",
         title: "P-Fetch, figure 7: compaction by buffered I/O (NVMe SSD there)",
         what: "speeds are against sync; in the paper: reading 5.2 to 6.3 times as fast by io_uring as by sync, the whole 1.3 to 1.7 times",
-        how: How::Cells(DEFAULTS, |_, asked| {
-            measure(Kind::Backends { direct: false }, &SIZES, asked)
-        }),
-        claims: claims::buffered,
-        ..COMPACTION
+        ..BUFFERED
     },
     Figure {
         name: "p-fetch/fig8",
