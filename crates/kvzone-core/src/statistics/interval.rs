@@ -1,7 +1,7 @@
 //! The interval in which a median lies, by order statistics.
 //!
-//! Of n values drawn independently, the number below the true median is binomial with one
-//! half, whatever their distribution. So the true median lies between the k-th smallest
+//! Draw n values independently: the number of them below the true median is binomial with
+//! one half, whatever their distribution. So the true median lies between the k-th smallest
 //! and the k-th largest with probability 1 - 2 P(Bin(n, 1/2) < k), exactly (David and
 //! Nagaraja, "Order Statistics", 2003, section 7.1). The narrowest such interval with at
 //! least 95 % is taken. Fewer than six values have none: then it is from the smallest to

@@ -2,8 +2,8 @@
 //! Key-Value Store": who is compared, at which points, what of it is shown, and
 //! what sections 1 and 4 say of it.
 //!
-//! What the paper does, and what is done here where it leaves something open or
-//! a small machine cannot follow:
+//! The paper's setup, and ours where the paper leaves something open or a small machine
+//! cannot follow:
 //!
 //! - A device of 50 GB and 8 GB of memory: here data 6 times the memory limit
 //!   (page cache included), to scale.
@@ -46,7 +46,7 @@ const BERKELEY_DB: &str = "berkeleydb";
 const TOKYO_CABINET: &str = "tokyocabinet";
 const SQLITE: &str = "sqlite";
 
-/// Of a point without a rate.
+/// Label of the point without a rate.
 const PEAK: &str = "peak";
 
 /// Tokyo Cabinet's other kind.
@@ -54,8 +54,7 @@ const TREE: &str = "tokyocabinet tree";
 
 /// Data by memory.
 const DATA_BY_MEMORY: f64 = 6.0;
-/// What the programs need, whatever they hold: as many values, and batches of them, are
-/// under way as there are threads.
+/// Least memory of a worker: each thread has a value, or a batch of them, under way.
 const LEAST_MEMORY: u64 = 122 << 20;
 /// Operations in flight.
 const THREADS: u32 = 32;

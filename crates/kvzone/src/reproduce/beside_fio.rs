@@ -64,7 +64,7 @@ pub(super) const FIGURES: &[Figure] = &[Figure {
     ))
 }];
 
-/// What an insert takes on the device.
+/// Bytes that an insert takes on the device.
 fn device_bytes(point: &Point) -> u64 {
     (point.value_bytes + ENTRY_BYTES).next_multiple_of(BLOCK_BYTES)
 }

@@ -1,4 +1,4 @@
-//! What of a figure is measured: its own stores and points, or those asked for.
+//! The stores and points of a figure that are measured: its own, or those asked for.
 
 use kvzone_core::error::{Error, Result};
 use kvzone_core::names::nearest;

@@ -1,6 +1,6 @@
 //! Sentences of papers, held against what was measured.
 //!
-//! What is judged is the direction: who is ahead, what grows and what shrinks.
+//! A claim is judged by its direction: which store is ahead, which figure grows or shrinks.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ const HELD: &str = "The paper, and whether its direction held:";
 pub(super) struct Claim {
     /// As the paper says it, shortened.
     pub(super) paper: Cow<'static, str>,
-    /// What it was here; none where it was not measured.
+    /// The figure measured here; none where it was not measured.
     pub(super) here: Option<String>,
     /// Whether its direction held here.
     pub(super) holds: bool,

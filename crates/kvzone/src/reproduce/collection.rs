@@ -82,7 +82,7 @@ fn percent(value: f64) -> String {
     format!("{} %", three_digits(value))
 }
 
-/// What one run met.
+/// The figures of one run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Met {
     puts_a_second: f64,

@@ -267,7 +267,7 @@ fn begin_ended(begun: u64, most: u64, began: Instant, limit: Duration) -> bool {
     begun >= most || began.elapsed() >= limit
 }
 
-/// Where reads go, in units of their size.
+/// The places that are read, in units of a read's size.
 struct Places {
     /// None: one after the other, once.
     random: Option<Random>,

@@ -1,5 +1,5 @@
-//! What a figure is, as data: who is compared, at which points, what is issued
-//! there, what is shown of it, and what the paper says came out.
+//! A figure as data: the stores compared, the points, the workload at each, the columns
+//! shown, and the paper's claims.
 
 use kvzone_core::adapter::DurabilityName;
 use kvzone_core::error::Result;
@@ -22,11 +22,11 @@ pub(super) struct Figure {
     pub(super) axis: &'static str,
     /// Head of the column of stores.
     pub(super) who: &'static str,
-    /// What is issued, for the conditions.
+    /// The work, in words, for the conditions.
     pub(super) what: &'static str,
     /// How all of that is measured.
     pub(super) how: How,
-    /// Who is compared; the first with the others.
+    /// The stores: the first is compared with each of the others.
     pub(super) stores: &'static [Contestant],
     /// Along the axis.
     pub(super) points: &'static [Point],
@@ -77,7 +77,7 @@ pub(super) enum How {
     ),
 }
 
-/// What is taken unless it is asked for otherwise.
+/// Scale, rounds and choices, unless asked for otherwise.
 #[derive(Clone, Copy)]
 pub(super) struct Defaults {
     /// Share of the paper's data.
@@ -88,7 +88,7 @@ pub(super) struct Defaults {
     pub(super) takes: Takes,
 }
 
-/// What of a figure can be chosen.
+/// The parts of a figure that can be chosen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
     /// Stores, points and rounds.
@@ -110,13 +110,13 @@ pub(super) enum Layout {
     Beside,
 }
 
-/// What all campaigns of a paper have in common.
+/// The settings that all campaigns of a paper share.
 pub(super) struct Paper {
     /// Unless asked otherwise.
     pub(super) defaults: Defaults,
     /// Sentences for the conditions.
     pub(super) conditions: &'static str,
-    /// What every write promises.
+    /// The durability of every write.
     pub(super) durability: DurabilityName,
     /// Bytes of every store's cache.
     pub(super) cache: Setting,
@@ -134,7 +134,7 @@ pub(super) struct Paper {
 /// A setting by name.
 pub(super) type Named = (&'static str, Setting);
 
-/// What a store is told.
+/// A setting of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Setting {
     /// As it stands.
@@ -167,7 +167,7 @@ impl Setting {
 /// A store as it takes part, or another way to do the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Contestant {
-    /// What rows call it.
+    /// Its name in rows.
     pub(super) label: &'static str,
     /// The adapter's name.
     pub(super) store: &'static str,
@@ -202,13 +202,13 @@ pub(super) const fn variant(
 /// A place on the axis, and what is issued there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
-    /// What rows call it.
+    /// Its name in rows.
     pub(super) label: &'static str,
     /// Left out unless all points are asked for.
     pub(super) extra: bool,
     /// Workloads, each with a load of its own; the first is the point.
     pub(super) workloads: &'static [&'static str],
-    /// Where keys come from.
+    /// The source of keys.
     pub(super) keys: KeyKind,
     /// Bytes of a value; those of a data set are its own.
     pub(super) value_bytes: u64,
@@ -218,7 +218,7 @@ pub(super) struct Point {
     pub(super) threads: u32,
     /// Entries of a batch of a workload that writes, at least and at most.
     pub(super) batch: (u32, u32),
-    /// Of workload mixed.
+    /// Share of updates in workload mixed.
     pub(super) update_percent: Option<u32>,
     /// Updates a second of one writer beside the threads.
     pub(super) writer_rate: Option<f64>,
@@ -228,7 +228,7 @@ pub(super) struct Point {
     pub(super) skew: Option<f64>,
     /// Operations a second.
     pub(super) rate: Rate,
-    /// What the page cache holds before the measured phase.
+    /// State of the page cache before the measured phase.
     pub(super) cache: PageCache,
     /// The paper's figures, in the order of the stores.
     pub(super) published: &'static [f64],
@@ -279,7 +279,7 @@ impl Point {
     }
 }
 
-/// Where keys come from.
+/// The source of keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum KeyKind {
     /// Spread evenly, of so many bytes.
@@ -310,10 +310,10 @@ pub(super) enum Rate {
     Share(&'static str, f64),
 }
 
-/// What the page cache holds before the measured phase.
+/// State of the page cache before the measured phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageCache {
-    /// What the load left there.
+    /// As the load left it.
     AsItIs,
     /// Nothing.
     Cold,
@@ -324,18 +324,18 @@ pub(super) enum PageCache {
 /// Picks a number out of a round.
 pub(super) type Metric = fn(&Round) -> Option<f64>;
 
-/// What a row says.
+/// A column of the table.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
     /// Above it.
     pub(super) head: &'static str,
-    /// Where its number comes from.
+    /// The source of its number.
     pub(super) of: Of,
     /// How it is written.
     pub(super) write: fn(f64) -> String,
 }
 
-/// Where the number of a column comes from.
+/// The source of a column's number.
 #[derive(Clone, Copy)]
 pub(super) enum Of {
     /// Each round; the median is shown.

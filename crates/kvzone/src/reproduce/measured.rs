@@ -1,4 +1,4 @@
-//! What was measured of a figure, whatever it is: cells of rounds.
+//! The measurements of any figure: cells of rounds.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use super::figure::{Column, Contestant, Metric, Of};
 pub(super) struct Round {
     /// From 0.
     pub(super) repeat: u32,
-    /// What came of it, as in the JSON; null if it did not end well.
+    /// Its result, as in the JSON; null if it did not end well.
     pub(super) found: Value,
     /// The same of the load before, where it is apart.
     pub(super) load: Value,
@@ -43,12 +43,12 @@ impl Round {
 pub(super) struct Cell {
     /// Place of the point among those measured.
     pub(super) point: usize,
-    /// What rows call the store.
+    /// The store's name in rows.
     pub(super) label: Cow<'static, str>,
     pub(super) workload: &'static str,
     /// Whom it is compared with, where that is not the first store.
     pub(super) against: Option<String>,
-    /// Behind the label in a row.
+    /// Version of the store; it follows the label in a row.
     pub(super) version: Option<String>,
     /// The first thing that went wrong.
     pub(super) failure: Option<String>,
@@ -59,7 +59,7 @@ pub(super) struct Cell {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PointUsed {
     pub(super) label: String,
-    /// What holds there, lines for the conditions.
+    /// The conditions at this point, as lines.
     pub(super) conditions: String,
     /// The paper's figures, in the order of the stores.
     pub(super) published: &'static [f64],
@@ -118,7 +118,7 @@ impl Cell {
 }
 
 impl Measured {
-    /// What one round says by itself.
+    /// The measurements of one round alone.
     pub(super) fn of_round(&self, repeat: u32) -> Measured {
         let mut one = self.clone();
         for cell in &mut one.cells {
@@ -172,7 +172,7 @@ impl Measured {
         self.value(self.cell_of(workload, self.place(point)?, label)?, column)
     }
 
-    /// What a column says of a cell.
+    /// The number of a column in a cell.
     pub(super) fn value(&self, cell: &Cell, column: Column) -> Option<f64> {
         match column.of {
             Of::Rounds(metric) => cell.median(metric),
@@ -192,7 +192,7 @@ impl Measured {
         Some((labels.next()?, labels.last()?))
     }
 
-    /// What rows call the store that is compared with the others.
+    /// The name in rows of the store that is compared with the others.
     pub(super) fn first(&self) -> &'static str {
         self.stores.first().map_or("", |one| one.label)
     }

@@ -145,7 +145,7 @@ fn beside(figure: &Figure, measured: &Measured) -> Grid {
     }
 }
 
-/// What went wrong stands in the first column.
+/// The text of a cell; a failure stands in the first column.
 fn text_of(figure: &Figure, measured: &Measured, cell: &Cell, column: &Column) -> String {
     let is_first = figure.columns.first().map(|first| first.head) == Some(column.head);
     match (&cell.failure, column.of) {
@@ -155,7 +155,7 @@ fn text_of(figure: &Figure, measured: &Measured, cell: &Cell, column: &Column) -
     }
 }
 
-/// What the figures hold for: rounds, what was issued, and what held at each point.
+/// The conditions of the figures: rounds, the work, and the settings at each point.
 fn conditions(figure: &Figure, measured: &Measured) -> String {
     let papers = match figure.how {
         How::Campaigns(paper) => paper.conditions,
@@ -182,14 +182,14 @@ fn rounds(measured: &Measured, what: &str) -> String {
     format!("{rounds}, seed {seed}, scale {scale}; {what}.\n")
 }
 
-/// What is shown of any figure.
+/// A figure as it is shown.
 #[derive(Debug)]
 pub(super) struct Shown {
     /// Tables with their titles.
     pub(super) grids: Vec<(&'static str, Grid)>,
     /// The paper's sentences.
     pub(super) claims: Vec<Claim>,
-    /// What the figures hold for; lines.
+    /// The conditions of the figures, as lines.
     pub(super) conditions: String,
     /// Bars for the page.
     pub(super) charts: String,
@@ -251,7 +251,7 @@ impl Shown {
     }
 }
 
-/// Where a figure goes, known to be there before minutes of measuring.
+/// The destination of a figure, checked before minutes of measuring.
 pub(super) struct Place<'a> {
     arguments: &'a ReproduceArguments,
     json: Option<(&'a Path, File)>,
@@ -337,7 +337,7 @@ pub(super) fn ratio_text(comparison: Option<Comparison>) -> String {
     format!("{}{range}{doubt}", three_digits(found.ratio))
 }
 
-/// What makes the table again, but for where it is made.
+/// The command that makes the table again, without its folder.
 fn command(arguments: &ReproduceArguments) -> String {
     let mut words = format!("kvzone reproduce {}", arguments.name);
     let mut add = |name: &str, value: Option<String>| {

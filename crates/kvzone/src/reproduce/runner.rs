@@ -23,7 +23,7 @@ use crate::run::Stage;
 use crate::run::campaign::{Campaign, Contender};
 use crate::supervisor::Patience;
 
-/// What is asked, with the defaults filled in.
+/// The request, with the defaults filled in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) arguments: &'a ReproduceArguments,
@@ -56,11 +56,11 @@ impl<'a> Asked<'a> {
 /// How much there is at a point.
 #[derive(Debug)]
 pub(super) struct Size {
-    /// Where keys come from, and how large entries are.
+    /// The source of keys, and the size of entries.
     pub(super) keys: Keys,
     /// How many.
     pub(super) count: u64,
-    /// What a worker may take unless it is asked otherwise; none: what it likes.
+    /// A worker's limit of memory unless asked otherwise; none: unlimited.
     pub(super) memory: Option<u64>,
 }
 
@@ -184,7 +184,7 @@ impl Runner<'_> {
         let left_out = without_peak(&self.measured, point.label, (of, place));
         self.warn(left_out);
         let own = |one: &Contestant| {
-            // Who has no peak is not asked for a part of it: `without_peak` tells so.
+            // A store without a peak is not asked for a part of it: `without_peak` tells so.
             let peak = peak(&self.measured, place, one.label)?;
             let mut own = common.clone();
             own.contenders
@@ -323,7 +323,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// What a disk gives to one thread that writes as many bytes to one file.
+    /// Measures one thread that writes as many bytes to one file.
     fn measure_file(&mut self, point: &Point, place: usize, load: &Load) -> Result<()> {
         let data = load.keys * entry_bytes(point) as u64;
         let Some(rate) = device::file_rate(self.asked.arguments, data)? else {
@@ -344,7 +344,7 @@ impl Runner<'_> {
     }
 }
 
-/// What holds at a point.
+/// The settings at a point, as measured.
 fn point_used(point: &Point, campaign: &Campaign) -> PointUsed {
     let load = &campaign.loads[0];
     let (key_bytes, value_bytes) = (load.key_bytes.mean(), load.value_bytes.mean());

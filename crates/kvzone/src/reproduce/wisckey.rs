@@ -1,8 +1,8 @@
 //! Figures of WiscKey (FAST 2016) that compare stores: who takes part, at which
 //! points, what of it is shown, and what sections 2 to 4 say of it.
 //!
-//! What the paper does, and what is done here where it leaves something open or
-//! a small machine cannot follow:
+//! The paper's setup, and ours where the paper leaves something open or a small machine
+//! cannot follow:
 //!
 //! - 100 GB of data at every value size, keys of 16 bytes: here the bytes to
 //!   scale. The paper's machine had 64 GB of memory; the limit of a worker, page
@@ -42,7 +42,7 @@ const LEVELDB: &str = "leveldb";
 pub(super) const DATA: f64 = 100e9;
 /// Memory by data, in the paper.
 const MEMORY_BY_DATA: f64 = 0.64;
-/// What the programs need, whatever they hold.
+/// Least memory of a worker.
 const LEAST_MEMORY: u64 = 96 << 20;
 
 /// A share of the data that takes minutes, and one round, not an hour. A claim takes 5.
@@ -303,7 +303,7 @@ pub(super) const FIGURES: &[Figure] = &[
 
 const OURS: (&str, &str) = (WISCKEY, LEVELDB);
 
-/// What a store has of a column by what another has, at each point that is chosen.
+/// The number of a column of one store divided by another's, at each point that is chosen.
 fn by(
     it: &Measured,
     column: Column,

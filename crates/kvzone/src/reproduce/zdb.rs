@@ -1,7 +1,7 @@
 //! Tables I to III of the ZDB paper: writing by one thread, by four, and
 //! random reading; ZDB beside LevelDB and Kyoto Cabinet.
 //!
-//! What the paper leaves open, and what is done here:
+//! Questions that the paper leaves open, and our answers:
 //!
 //! - Keys are 4 bytes, integers. In which order they were written is not said;
 //!   the paper speaks of auto-incremented keys, so they are written in key

@@ -73,7 +73,7 @@ pub(crate) struct Campaign {
     pub(crate) contenders: Vec<Contender>,
     /// What they do, one after the other in each round.
     pub(crate) loads: Vec<Load>,
-    /// What follows each load, in place of its own mix.
+    /// Steps that follow each load, in place of its own mix.
     pub(crate) steps: Vec<Step>,
     /// Folders with files that the loads name; they go away with the campaign.
     pub(crate) _kept: Vec<Arc<RunFolder>>,
@@ -192,7 +192,7 @@ impl Campaign {
     /// Bytes that the hungriest store may need.
     fn room_needed(&self) -> u64 {
         let needed = |load: &Load| {
-            // Of what is written again and again, no store keeps all.
+            // No store keeps all versions of entries that are written again and again.
             let written = |step: &Step| match &step.act {
                 Act::Work(load) => room_needed(load),
                 _ => 0,

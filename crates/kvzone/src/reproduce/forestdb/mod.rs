@@ -1,8 +1,8 @@
 //! Figures 10 and 12 to 19 of ForestDB 2016: who is compared, at which points,
 //! and what of it is shown; what section 4.2 says of it is in `claims`.
 //!
-//! What the paper does, and what is done here where it leaves something open
-//! or a small machine cannot follow:
+//! The paper's setup, and ours where the paper leaves something open or a small machine
+//! cannot follow:
 //!
 //! - 200 million documents of 1,024 bytes, data 6 times the memory: here the
 //!   bytes to scale, with a memory limit of a sixth of them (page cache
@@ -41,7 +41,7 @@ const COUCHSTORE: &str = "forest-couchstore";
 /// Data by memory, in the paper, and the same for its largest data set: 112 GB and 32 GB.
 const DATA_BY_MEMORY: f64 = 6.0;
 const URL_BY_MEMORY: f64 = 3.5;
-/// What the programs need, whatever they hold.
+/// Least memory of a worker.
 const LEAST_MEMORY: u64 = 48 << 20;
 /// Keys of a data set, at least, if it has so many.
 const LEAST_KEYS: u64 = 20_000;

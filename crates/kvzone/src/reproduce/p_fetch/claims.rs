@@ -1,4 +1,4 @@
-//! What the P-Fetch paper says of each figure, held against what was measured.
+//! The claims of the P-Fetch paper for each figure, held against the measurements.
 
 use super::super::claims::{Claim, Found, above, below, percent, times};
 use super::super::figure::Column;
@@ -8,7 +8,7 @@ use super::figures::{RATE, READ, READ_SIZE, TREE_SEARCH, WHOLE};
 /// Two that differ by no more than this make no difference.
 const ALIKE: f64 = 1.1;
 
-/// Of the largest data, where there are several.
+/// The figure at the largest data, where there are several.
 fn of(it: &Measured, title: &str, column: Column) -> Option<f64> {
     it.figure(it.labels().last()?, title, column)
 }

@@ -1,6 +1,6 @@
 //! Figures 2 and 4 to 10 of the P-Fetch paper: what is measured for each.
 //!
-//! What the paper leaves open, and what is done here:
+//! Questions that the paper leaves open, and our answers:
 //!
 //! - What share of the file is stale is not said. Here every key is written
 //!   once, and then a random half of them again.
@@ -37,7 +37,7 @@ const FULL_QUEUE: usize = 128;
 
 const BACKENDS: [&str; 3] = ["sync", "aio", "io_uring"];
 
-/// What varies.
+/// The parameter that varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The order of reading.
