@@ -26,6 +26,11 @@ pub fn put_varint(into: &mut Vec<u8>, mut number: u64) {
     into.push(number as u8);
 }
 
+/// How many bytes [`put_varint`] appends.
+pub fn varint_bytes(number: u64) -> usize {
+    (64 - (number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
 /// Appends a length and the bytes.
 pub fn put_varint_prefixed(into: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(into, bytes.len() as u64);
@@ -80,6 +85,7 @@ mod tests {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, number);
             assert_eq!(varint_at(&bytes), Some((number, bytes.len())));
+            assert_eq!(varint_bytes(number), bytes.len());
             assert_eq!(Decoder::new(&bytes).varint(), Some(number));
             let cut = &bytes[..bytes.len() - 1];
             assert_eq!(varint_at(cut), None);

@@ -24,7 +24,7 @@ use std::ops::RangeInclusive;
 
 use cambium_api::{CheckReport, Finding, FindingKind, Progress, ProgressSink};
 use cambium_base::hash::sip13;
-use cambium_base::{Error, Result};
+use cambium_base::{Error, Result, Value};
 use cambium_index::NodeAddress;
 use cambium_storage::scan::{LogScanner, Scanned, ScannedRecord, SessionRule};
 
@@ -102,6 +102,8 @@ fn base_of(database: &Database, header: &DatabaseHeader) -> Result<DatabaseHeade
 struct Unsettled {
     offset: u64,
     sequence: u64,
+    /// One that the base's trees have.
+    document: Option<DocumentAddress>,
 }
 
 /// One pass over the file, for keys with some hashes.
@@ -202,8 +204,12 @@ impl Pass<'_> {
                 _ => {
                     let hash = self.hash(namespace, &key);
                     if self.hashes.contains(&hash) {
-                        let (offset, sequence) = (address.offset(), 0);
-                        self.unsettle(hash, Unsettled { offset, sequence });
+                        let unsettled = Unsettled {
+                            offset: address.offset(),
+                            sequence: 0,
+                            document: Some(address),
+                        };
+                        self.unsettle(hash, unsettled);
                     }
                     old.advance(self)?;
                 }
@@ -288,7 +294,15 @@ impl Pass<'_> {
         };
         match is_settled {
             true => _ = self.unsettled.remove(&hash),
-            false => self.unsettle(hash, Unsettled { offset, sequence }),
+            false => {
+                let document = None;
+                let unsettled = Unsettled {
+                    offset,
+                    sequence,
+                    document,
+                };
+                self.unsettle(hash, unsettled);
+            }
         }
         Ok(())
     }
@@ -297,11 +311,11 @@ impl Pass<'_> {
     fn conclude(&mut self, report: &mut CheckReport) -> Result<()> {
         let hidden = |write: &Unsettled| self.last_fault.is_some_and(|at| at > write.offset);
         let left = self.unsettled.values().filter(|write| !hidden(write));
-        let mut left: Vec<u64> = left.map(|write| write.offset).collect();
-        left.sort_unstable();
-        for offset in left {
-            match self.finding(offset) {
-                Ok(Some(what)) => report.take(self.view.database.damage(offset, what))?,
+        let mut left: Vec<Unsettled> = left.copied().collect();
+        left.sort_unstable_by_key(|write| write.offset);
+        for write in left {
+            match self.finding(&write) {
+                Ok(Some(what)) => report.take(self.view.database.damage(write.offset, what))?,
                 // A stale write that can no longer be read tells nothing.
                 Ok(None) | Err(Error::Corruption { .. }) => {}
                 Err(error) => return Err(error),
@@ -310,24 +324,36 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn finding(&self, offset: u64) -> Result<Option<String>> {
+    /// Namespace and key of a write, and whether it removed the key.
+    fn key_of(&self, write: &Unsettled) -> Result<Option<(u16, Value, bool)>> {
         let database = &self.view.database;
-        let record = database.log.read(offset, 4096)?;
-        let Some((namespace, key_bytes)) = namespace_and_key(&record.header) else {
+        if let Some(address) = write.document {
+            let read = database.read_document(address)?;
+            return Ok(Some((read.namespace, read.key, false)));
+        }
+        let record = database.log.read(write.offset, 4096)?;
+        let removes = record.header.kind == kind::DELETE;
+        let parts = namespace_and_key(&record.header);
+        Ok(parts
+            .map(|(namespace, key_bytes)| (namespace, record.payload.slice(0..key_bytes), removes)))
+    }
+
+    fn finding(&self, write: &Unsettled) -> Result<Option<String>> {
+        let database = &self.view.database;
+        let Some((namespace, key, removes)) = self.key_of(write)? else {
             return Ok(None);
         };
-        let key = &record.payload[..key_bytes];
-        let found = match self.indexed(namespace, key)? {
+        let found = match self.indexed(namespace, &key)? {
             // Another key may have the same fingerprint.
             Some(found) if *database.read_document(found)?.key == *key => Some(found.offset()),
             _ => None,
         };
         let shown = cambium_base::hexdump::readable(&key[..key.len().min(32)]);
-        let what = match (record.header.kind, found) {
-            (kind::DELETE, Some(found)) => {
+        let what = match (removes, found) {
+            (true, Some(found)) => {
                 format!("the write here removed key {shown}, and the index has it at {found}")
             }
-            (kind::DELETE, None) => return Ok(None),
+            (true, None) => return Ok(None),
             (_, Some(found)) => {
                 format!("key {shown} was written here, and the index has an older value at {found}")
             }

@@ -46,7 +46,16 @@ pub(crate) struct Resident<'b> {
     value_at: usize,
 }
 
-impl Resident<'_> {
+impl<'b> Resident<'b> {
+    /// A document of a block whose value begins at `value_at`.
+    pub fn new(document: DocumentBytes<'b>, block: &'b Block, value_at: usize) -> Self {
+        Resident {
+            document,
+            block,
+            value_at,
+        }
+    }
+
     /// The value, to be kept.
     pub fn value(&self) -> Value {
         let value = self.document.value;
@@ -85,6 +94,9 @@ impl Database {
         missing: Missing,
         look: impl FnOnce(&Resident<'_>) -> R,
     ) -> Option<R> {
+        if let Some(slot) = address.slot() {
+            return self.with_packed((address.start(), slot), missing, look);
+        }
         let (offset, most) = (address.offset(), self.most_to_read(address));
         if self.documents.is_off() || most == 0 || most > LARGEST_DOCUMENT_BYTES {
             return None;
@@ -117,11 +129,8 @@ impl Database {
         look: impl FnOnce(&Resident<'_>) -> R,
     ) -> Option<R> {
         let document = self.document_in(address, &block[start..]).ok()?;
-        Some(look(&Resident {
-            document,
-            block,
-            value_at: start + RECORD_HEADER_BYTES + document.key.len(),
-        }))
+        let value_at = start + RECORD_HEADER_BYTES + document.key.len();
+        Some(look(&Resident::new(document, block, value_at)))
     }
 
     fn place(&self, number: u64) -> u64 {

@@ -32,6 +32,7 @@ use crate::format::{FORMAT_VERSION, MAGIC, NamespaceRoot, Root};
 use crate::nodes::Nodes;
 use crate::open::{attach, read_marker};
 use crate::options::Tuning;
+use crate::packed_reads::OpenBlock;
 use crate::replay::missing;
 use crate::view::View;
 
@@ -249,9 +250,10 @@ fn check_root(
             documents.retain(|&document| seen.insert(document));
         }
         documents.sort_unstable_by_key(|document| document.offset());
+        let mut open = None;
         for &document in &*documents {
             report.bytes += document.most_bytes();
-            match led_back(core, &nodes, address, document) {
+            match led_back(core, &nodes, address, document, &mut open) {
                 Ok(()) => {}
                 // The damaged node is named.
                 Err(_) if !found.problems.is_empty() => {}
@@ -285,9 +287,10 @@ fn led_back(
     nodes: &Nodes<'_>,
     root: NodeAddress,
     document: DocumentAddress,
+    open: &mut Option<OpenBlock>,
 ) -> Result<()> {
     let database = nodes.database;
-    let read = database.read_document(document)?;
+    let read = database.read_in_turn(document, open)?;
     match core.index.find(nodes, root, &read.key)? {
         Some(found) if found == document => Ok(()),
         _ => Err(database.damage(

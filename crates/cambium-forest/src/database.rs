@@ -14,10 +14,14 @@ use cambium_storage::log::{LogFile, Parsed, Record};
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 
 use crate::core::lock;
-use crate::document::{DocumentAddress, OFFSET_LIMIT};
+use crate::document::{DocumentAddress, OFFSET_LIMIT, PACKED_BLOCK_BYTES};
 use crate::format::{self, FORMAT_VERSION, FileRef, MAGIC, kind};
 use crate::options::{Shape, Tuning};
+use crate::packed_block::PackedBlock;
 use crate::seeded_bug::SeededBug;
+
+/// What is wrong where an address leads to no document.
+pub(crate) const NO_DOCUMENT: &str = "the index points here, and this is no document";
 
 /// Where a store's files are, and whether they may be changed.
 #[derive(Clone, Debug)]
@@ -58,6 +62,8 @@ pub(crate) struct Database {
     pub nodes: CachedFile,
     /// Its blocks with documents that are cached.
     pub documents: CachedFile,
+    /// Payloads of its packed blocks that are cached, by their numbers.
+    pub packed: CachedFile,
     /// Runs of nodes that a failed flush took: the next flush writes its nodes there.
     abandoned: Mutex<Vec<RunExtent>>,
     /// Where the newest header lies; 0 while there is none.
@@ -257,6 +263,7 @@ impl Database {
             shape: *shape,
             nodes: home.cache.file(),
             documents: home.cache.file(),
+            packed: home.cache.file(),
             abandoned: Mutex::default(),
             newest_header: AtomicU64::new(0),
             last_write: OnceLock::new(),
@@ -359,6 +366,9 @@ impl Database {
 
     /// The document at an address: one read, verified.
     pub fn read_document(&self, address: DocumentAddress) -> Result<Document> {
+        if let Some(slot) = address.slot() {
+            return self.read_block(address.start())?.document(self, slot);
+        }
         let (offset, most) = (address.offset(), self.most_to_read(address));
         if self.seeded_bug == Some(SeededBug::NoChecksum) {
             return self.read_unverified(offset, most);
@@ -367,15 +377,18 @@ impl Database {
         self.document_of(offset, record)
     }
 
-    /// How much to read for a document: what its address says, and no more than
-    /// there is.
+    /// How much to read for a document from its start on: what its address says, and no
+    /// more than there is.
     pub fn most_to_read(&self, address: DocumentAddress) -> u64 {
-        let (offset, most) = (address.offset(), address.most_bytes());
+        let (start, most) = match address.is_packed() {
+            true => (address.start(), PACKED_BLOCK_BYTES),
+            false => (address.offset(), address.most_bytes()),
+        };
         // What is written is told without the lock of the end.
-        if offset.saturating_add(most) <= self.log.written_end() {
+        if start.saturating_add(most) <= self.log.written_end() {
             return most;
         }
-        most.min(self.log.end().saturating_sub(offset))
+        most.min(self.log.end().saturating_sub(start))
     }
 
     /// The document in bytes that a batched read brought.
@@ -394,10 +407,13 @@ impl Database {
         address: DocumentAddress,
         bytes: &'b [u8],
     ) -> Result<DocumentBytes<'b>> {
-        let offset = address.offset();
+        let offset = address.start();
         let Some((header, payload)) = self.log.parse_borrowed(offset, bytes)? else {
             return Err(self.damage(offset, "a document runs past its bounds"));
         };
+        if let Some(slot) = address.slot() {
+            return self.document_of_block(offset, header.kind, payload, slot);
+        }
         match (header.kind, format::namespace_and_key(&header)) {
             (kind::PUT, Some((namespace, key_bytes))) => {
                 let (key, value) = payload.split_at(key_bytes);
@@ -408,7 +424,37 @@ impl Database {
                     value,
                 })
             }
-            _ => Err(self.damage(offset, "the index points here, and this is no document")),
+            _ => Err(self.damage(offset, NO_DOCUMENT)),
+        }
+    }
+
+    /// The document at an address of a packed block in bytes of which
+    /// [`Database::document_in`] has verified another's.
+    pub fn document_in_verified<'b>(
+        &self,
+        address: DocumentAddress,
+        bytes: &'b [u8],
+    ) -> Result<DocumentBytes<'b>> {
+        let header = RecordHeader::verified_before(bytes);
+        let payload = header.and_then(|header| {
+            let whole = RECORD_HEADER_BYTES + header.payload_bytes as usize;
+            Some((header.kind, bytes.get(RECORD_HEADER_BYTES..whole)?))
+        });
+        let (kind, payload) = payload.unwrap_or_default();
+        self.document_of_block(address.start(), kind, payload, address.slot().unwrap_or(0))
+    }
+
+    fn document_of_block<'b>(
+        &self,
+        start: u64,
+        kind: u8,
+        payload: &'b [u8],
+        slot: usize,
+    ) -> Result<DocumentBytes<'b>> {
+        let block = PackedBlock::of(payload).filter(|_| kind == kind::PACKED);
+        match block.and_then(|block| block.document(slot)) {
+            Some((document, _)) => Ok(document),
+            None => Err(self.damage(start, NO_DOCUMENT)),
         }
     }
 
@@ -425,7 +471,7 @@ impl Database {
                     value: record.payload.slice(key_bytes..whole),
                 })
             }
-            _ => Err(self.damage(offset, "the index points here, and this is no document")),
+            _ => Err(self.damage(offset, NO_DOCUMENT)),
         }
     }
 

@@ -21,6 +21,7 @@ use crate::format::{
 use crate::nodes::Nodes;
 use crate::open::FORMAT;
 use crate::options::{Shape, Tuning};
+use crate::packed_block::PackedBlock;
 use crate::recovery::header_at;
 
 fn write_failed(error: std::io::Error) -> Error {
@@ -197,6 +198,14 @@ fn inspect_log(
                         ""
                     }
                 )
+            }
+            kind::PACKED => {
+                let payload = scanner.payload(&record)?;
+                let block = PackedBlock::of(&payload);
+                let count = block.map_or(0, |block| block.count());
+                let namespace = header.auxiliary >> 16;
+                let bytes = end - record.offset;
+                format!("block     {count} documents of namespace {namespace}, {bytes} bytes")
             }
             kind::SYNCED => format!("synced    through write {}", header.synced_through),
             kind::NAMESPACE | kind::NAMESPACE_DROPPED => format!(

@@ -61,6 +61,8 @@ mod nodes;
 mod open;
 pub mod options;
 mod pack;
+pub mod packed_block;
+mod packed_reads;
 mod pieces;
 mod planned;
 mod ranges;
@@ -83,6 +85,7 @@ pub fn layouts() -> Vec<&'static cambium_base::layout::Layout> {
     vec![
         &format::ROOT_LAYOUT,
         &format::HEADER_LAYOUT,
+        &packed_block::PACKED_LAYOUT,
         &format::NODE_TRAILER,
     ]
 }

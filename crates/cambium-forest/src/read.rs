@@ -266,7 +266,7 @@ impl Core {
         database: &Database,
         address: DocumentAddress,
     ) -> Result<Document> {
-        self.counters.document_reads.fetch_add(1, Ordering::Relaxed);
+        self.count_document_reads(1);
         if !self.has_bug(SeededBug::NoChecksum) {
             if let Some(document) = database.document_in_blocks(address, Missing::Read) {
                 return Ok(document);
@@ -304,21 +304,26 @@ impl Core {
         if let ([address], true) = (addresses, keep) {
             return Ok(vec![self.document(database, *address)?]);
         }
+        let mut open = None;
         let mut found: Vec<Option<Document>> = addresses
             .iter()
-            .map(|&address| database.document_in_blocks(address, Missing::GiveUp))
+            .map(|&address| database.document_at_hand(address, &mut open))
             .collect();
         let missing = (0..found.len()).filter(|&place| found[place].is_none());
-        let missing: Vec<usize> = missing.collect();
+        let mut missing: Vec<usize> = missing.collect();
         if !missing.is_empty() {
-            self.read_documents(database, addresses, &missing, &mut found, keep)?;
+            missing.sort_unstable_by_key(|&place| addresses[place].offset());
+            let is_packed = |place: &usize| addresses[*place].is_packed();
+            let (packed, others): (Vec<usize>, _) = missing.into_iter().partition(is_packed);
+            self.read_packed(database, addresses, &packed, &mut found, keep)?;
+            self.read_documents(database, addresses, &others, &mut found, keep)?;
         }
         let found: Option<Vec<Document>> = found.into_iter().collect();
         Ok(found.expect("every document was cached or read"))
     }
 
-    /// Reads the documents of some places into `found`; the blocks that they lie in
-    /// are kept, or not.
+    /// Reads the documents of some places, which are in the order of the file, into
+    /// `found`; the blocks that they lie in are kept, or not.
     fn read_documents(
         &self,
         database: &Database,
@@ -341,7 +346,6 @@ impl Core {
             found[place] = Some(self.document(database, addresses[place])?);
             return Ok(());
         }
-        wanted.sort_unstable_by_key(|&place| addresses[place].offset());
         let mut spans = spans_of(database, addresses, &wanted);
         if keep {
             spans.iter_mut().for_each(|span| span.widen(written_end));
@@ -358,10 +362,14 @@ impl Core {
             }
             Ok(())
         })?;
+        self.count_document_reads(spans.len());
+        Ok(())
+    }
+
+    pub fn count_document_reads(&self, reads: usize) {
         self.counters
             .document_reads
-            .fetch_add(spans.len() as u64, Ordering::Relaxed);
-        Ok(())
+            .fetch_add(reads as u64, Ordering::Relaxed);
     }
 
     fn document_in(

@@ -17,7 +17,7 @@ use cambium_base::Result;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use super::Compaction;
-use super::copy::append_moved;
+use super::place::append_moved;
 use crate::buffer::CHANGE_BYTES;
 use crate::core::{Core, Writer, lock};
 use crate::document::DOCUMENT_ALIGNMENT;

@@ -1,5 +1,5 @@
-//! Copying: windows of documents go into the new file, and their addresses into
-//! the new index.
+//! Copying: windows of documents are searched for, read, and placed in the new file
+//! ([`super::place`]).
 //!
 //! Three windows are on their way at a time: one is written, the next one is
 //! read, and the one after that has been searched for, so that the reads need
@@ -9,35 +9,23 @@
 
 use std::collections::VecDeque;
 
-use cambium_base::{Result, SequenceNumber};
-use cambium_io::Advice;
+use cambium_base::Result;
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::record::{RecordHeader, record_bytes};
 
 use super::Compaction;
 use super::deal::Dealing;
 use super::endings::Ending;
 use super::fetch::{BUFFER_UNIT, Fetcher, Window};
+use super::place::Writing;
 use super::plan::{Plan, Source, WindowFill, next_plan};
 use super::proof::Account;
 use super::scratch::Scratch;
 use super::settings::Settings;
 use crate::core::Core;
-use crate::database::{Database, DocumentBytes};
-use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
-use crate::format::{FLAG_MOVED, NamespaceRoot, document_auxiliary, kind};
-use crate::index::{Change, IndexCursor};
-use crate::nodes::{NodeRuns, Nodes, PassingNodes};
-use crate::seeded_bug::SeededBug;
-
-/// What is appended is handed to the operating system when this much has
-/// gathered; the log keeps no larger buffer.
-const HANDED_OVER_BYTES: u64 = 1 << 20;
-/// The same where that is a copy into another buffer: it stays in the
-/// processor's cache.
-const COPIED_BYTES: u64 = 128 << 10;
-/// And brought to the device without waiting for it when this much has.
-const HURRIED_BYTES: u64 = 8 << 20;
+use crate::database::Database;
+use crate::format::NamespaceRoot;
+use crate::index::IndexCursor;
+use crate::nodes::{Nodes, PassingNodes};
 
 /// A tree on its way into the new file.
 #[derive(Debug)]
@@ -51,7 +39,7 @@ pub(super) struct Tree {
     /// What was written of it.
     pub placed: Account,
     /// The key written last.
-    last_key: Option<Vec<u8>>,
+    pub(super) last_key: Option<Vec<u8>>,
 }
 
 impl Tree {
@@ -89,15 +77,6 @@ pub(super) struct Copying {
     written: Option<Writing>,
     /// Trees whose documents are all written.
     endings: VecDeque<Ending>,
-}
-
-/// A window that is being written.
-#[derive(Debug)]
-struct Writing {
-    window: Window,
-    next: usize,
-    changes: Vec<(Vec<u8>, Change)>,
-    change_bytes: u64,
 }
 
 impl Copying {
@@ -208,12 +187,7 @@ impl Core {
             Some(writing) => writing,
             None => match self.next_window(compaction, copying)? {
                 None => return Ok(false),
-                Some(window) => Writing {
-                    window,
-                    next: 0,
-                    changes: Vec::new(),
-                    change_bytes: 0,
-                },
+                Some(window) => Writing::new(window),
             },
         };
         if overlap {
@@ -226,7 +200,7 @@ impl Core {
             // ... and it is known what comes then.
             copying.planned = self.search(compaction, copying, false)?;
         }
-        if writing.next < writing.window.plan.documents.len() {
+        if !writing.is_done() {
             copying.written = Some(writing);
             return Ok(true);
         }
@@ -361,105 +335,6 @@ impl Core {
         Ok(Some(plan))
     }
 
-    /// Appends documents of a window, and takes them into the index when there
-    /// are no more of it, or when their keys take much memory.
-    fn write_documents(
-        &self,
-        compaction: &mut Compaction,
-        tree: &mut Tree,
-        writing: &mut Writing,
-        budget: u64,
-    ) -> Result<()> {
-        let clock = &self.environment.clock;
-        let from = compaction.source.view.database.clone();
-        let sorted = compaction.settings.tuning.sort != super::settings::SortRule::Global;
-        let began = clock.monotonic();
-        let mut bytes = 0;
-        let count = writing.window.plan.documents.len();
-        while writing.next < count && bytes < budget.max(1) {
-            let (address, span) = writing.window.plan.documents[writing.next];
-            let content = writing.window.content(address, span);
-            writing.next += 1;
-            if self.has_bug(SeededBug::CompactionDropsDocument) && writing.next == 3 {
-                continue;
-            }
-            let DocumentBytes {
-                sequence,
-                key,
-                value,
-                ..
-            } = from.document_in(address, content)?;
-            if !address.may_match(key) {
-                return Err(from.damage(address.offset(), "a document of another key"));
-            }
-            let last = writing.changes.last().map(|(key, _)| key);
-            let misplaced = last
-                .or(tree.last_key.as_ref())
-                .is_some_and(|last| key <= last);
-            if sorted && misplaced {
-                let what = "a document whose key is not behind the one before it";
-                return Err(from.damage(address.offset(), what));
-            }
-            let end = compaction.database.log.end();
-            let to = place_document(compaction, tree.namespace, address, sequence, key, value)?;
-            tree.placed.add_place(to);
-            bytes += address.most_bytes();
-            compaction
-                .pace
-                .note(address.most_bytes(), (key.len() + value.len()) as u64);
-            if tree.snapshot.is_some() {
-                compaction.kept += compaction.database.log.end() - end;
-                // It gets its index of the old one.
-                tree.last_key = Some(key.to_vec());
-                continue;
-            }
-            writing.change_bytes += key.len() as u64;
-            writing.changes.push((key.to_vec(), Change::Put(to)));
-        }
-        let written = clock.monotonic();
-        compaction.report.phases.write += (written - began).as_secs_f64();
-        let many = writing.change_bytes > compaction.settings.keys_bytes();
-        if tree.snapshot.is_none() && (writing.next == count || many) {
-            let mut changes = std::mem::take(&mut writing.changes);
-            writing.change_bytes = 0;
-            tree.last_key = changes.last().map(|(key, _)| key.clone());
-            if !sorted {
-                changes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-            }
-            compaction.note_known(tree.namespace, &changes);
-            let mut root = std::mem::take(compaction.root(None, tree.namespace));
-            self.apply_to(compaction, &mut root, changes)?;
-            *compaction.root(None, tree.namespace) = root;
-            compaction.report.phases.flush_and_commit +=
-                (clock.monotonic() - written).as_secs_f64();
-        }
-        Ok(())
-    }
-
-    /// Applies sorted changes to a tree of the new file.
-    pub(super) fn apply_to(
-        &self,
-        compaction: &mut Compaction,
-        root: &mut NamespaceRoot,
-        changes: Vec<(Vec<u8>, Change)>,
-    ) -> Result<()> {
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let database = &*compaction.database;
-        let mut runs = NodeRuns::new(self, database, changes.len() as u64)
-            .exclusive(compaction.source.sequence, compaction.session)
-            .continuing(std::mem::take(&mut compaction.open_run));
-        self.apply_changes(&mut runs, database, root, changes)?;
-        runs.finish()?;
-        let (open, retired) = runs.into_open();
-        compaction.open_run = open;
-        for address in retired {
-            database.nodes.remove(address.0);
-        }
-        Ok(())
-    }
-
     /// Brings what is written to the device and waits for it: part of writing,
     /// where phases are measured one by one.
     fn bring_to_device(&self, compaction: &mut Compaction) -> Result<()> {
@@ -470,70 +345,4 @@ impl Core {
         compaction.report.phases.write += (clock.monotonic() - began).as_secs_f64();
         Ok(())
     }
-}
-
-/// Appends a document to the new file, unless it is there already: documents
-/// that named snapshots share are copied once.
-fn place_document(
-    compaction: &mut Compaction,
-    namespace: u16,
-    address: DocumentAddress,
-    sequence: u64,
-    key: &[u8],
-    value: &[u8],
-) -> Result<DocumentAddress> {
-    let known = compaction.moved.as_ref();
-    if let Some(&to) = known.and_then(|moved| moved.get(&address.0)) {
-        return Ok(DocumentAddress(to));
-    }
-    let to = append_moved(compaction, namespace, sequence, key, value)?;
-    if let Some(moved) = &mut compaction.moved {
-        moved.insert(address.0, to.0);
-    }
-    compaction.report.documents += 1;
-    Ok(to)
-}
-
-/// Appends a document to the new file with the sequence number it had.
-pub(super) fn append_moved(
-    compaction: &mut Compaction,
-    namespace: u16,
-    sequence: u64,
-    key: &[u8],
-    value: &[u8],
-) -> Result<DocumentAddress> {
-    let database = &compaction.database;
-    let bytes = record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
-    database.check_room(bytes)?;
-    let gathers = match &compaction.past_cache {
-        Some(_) => COPIED_BYTES,
-        None => HANDED_OVER_BYTES,
-    };
-    if database.log.buffered_bytes() as u64 + bytes > gathers {
-        database.log.flush()?;
-    }
-    database.log.reserve(bytes)?;
-    let header = RecordHeader {
-        kind: kind::PUT,
-        flags: FLAG_MOVED,
-        sequence: SequenceNumber(sequence),
-        session: compaction.session,
-        auxiliary: document_auxiliary(namespace, key.len()),
-        ..RecordHeader::default()
-    };
-    let offset = database.log.append(&header, &[key, value]);
-    let cached = compaction.past_cache.is_none() || compaction.pace.has_copied();
-    if cached && offset - compaction.unhurried > HURRIED_BYTES {
-        // The kernel begins to write what is told not to be needed, and keeps
-        // it until that is done: so no sync finds much to do at once.
-        let start = if compaction.settings.direct {
-            compaction.unhurried.saturating_sub(HURRIED_BYTES)
-        } else {
-            compaction.unhurried
-        };
-        let file = database.log.file();
-        file.advise(start, offset - start, Advice::DontNeed);
-        compaction.unhurried = offset;
-    }
-    Ok(DocumentAddress::new(offset, bytes, key))
 }

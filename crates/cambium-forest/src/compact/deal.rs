@@ -175,6 +175,7 @@ impl Dealing {
     /// True if a document of a window is in the window's bucket.
     pub fn has_dealt(&self, window: u32, address: DocumentAddress) -> bool {
         self.group.contains(&window)
+            && !address.is_packed()
             && address.most_bytes() <= self.longest
             && self.scattered[self.stretch_of(address)]
     }
@@ -245,6 +246,10 @@ impl Dealing {
                 self.windows += 1;
             }
             self.windows += u32::from(is_first);
+            // Packed ones lie beside their neighbours already.
+            if address.is_packed() {
+                continue;
+            }
             self.documents += 1;
             let (stretch, window) = (self.stretch_of(address), self.windows - 1);
             let window = window.to_le_bytes();

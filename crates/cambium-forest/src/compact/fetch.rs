@@ -65,7 +65,7 @@ impl Window {
     /// same read; none if it is not where it was dealt to.
     pub fn content(&self, address: DocumentAddress, span: u32) -> &[u8] {
         if span != IN_BUCKET {
-            return self.bytes_at(span, address.offset());
+            return self.bytes_at(span, address.start());
         }
         let found = self
             .in_bucket

@@ -19,7 +19,8 @@
 //! | `fetch` | reads a window, many reads under way at once |
 //! | `behind` | writes one buffer while the next is filled |
 //! | `past_cache` | how the new file is written without the page cache |
-//! | `copy` | appends a window's documents and takes them into the new index |
+//! | `copy` | the order of it all: windows that are searched, read and written |
+//! | `place` | appends a window's documents and takes them into the new index |
 //! | `endings` | a tree's index, where it is a named snapshot's, and its proof |
 //! | `proof` | that the new index has what the old one had |
 //! | `catch_up` | what writers appended to the old log meanwhile |
@@ -58,6 +59,7 @@ mod meanwhile;
 mod pace;
 mod pass;
 mod past_cache;
+mod place;
 mod plan;
 mod policy;
 mod proof;

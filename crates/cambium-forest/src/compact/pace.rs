@@ -27,12 +27,10 @@
 use std::time::Duration;
 
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use cambium_storage::record::record_bytes;
 
 use super::Compaction;
 use super::settings::Settings;
 use crate::core::Core;
-use crate::document::DOCUMENT_ALIGNMENT;
 use crate::seeded_bug::SeededBug;
 use crate::upkeep::PutOff;
 use crate::view::View;
@@ -115,7 +113,7 @@ pub(super) struct Pace {
     /// now: dealing a byte out takes about as long as copying it.
     to_deal: u64,
     dealt: u64,
-    /// Bounds of the lengths of what was copied, and the bytes of these records.
+    /// Bounds of what was written takes, and the bytes that it takes.
     bounds: u64,
     filled: u64,
     has_copied: bool,
@@ -151,12 +149,16 @@ impl Pace {
         }
     }
 
-    /// A document was read and written: the bound of its length that its
-    /// address has, and the bytes of its key and value.
-    pub fn note(&mut self, bound: u64, bytes: u64) {
+    /// A document was read and written whose old address has such a bound of its length.
+    pub fn note_moved(&mut self, bound: u64) {
         self.moved += 2 * bound;
-        self.bounds += bound;
-        self.filled += record_bytes(bytes, DOCUMENT_ALIGNMENT);
+    }
+
+    /// Documents take so many bytes of the new file, and their new addresses have such
+    /// bounds in all.
+    pub fn note_filled(&mut self, bounds: u64, bytes: u64) {
+        self.bounds += bounds;
+        self.filled += bytes;
     }
 
     /// Documents of so many bytes are there already, and are not copied.

@@ -14,7 +14,7 @@ use super::fetch::BUFFER_UNIT;
 use super::proof::Account;
 use super::settings::{Settings, SortRule};
 use crate::database::Database;
-use crate::document::DocumentAddress;
+use crate::document::{DocumentAddress, PACKED_BLOCK_BYTES};
 use crate::index::IndexCursor;
 use crate::nodes::{Nodes, PassingNodes};
 
@@ -39,6 +39,8 @@ pub(super) struct WindowFill {
     most: u64,
     /// Bytes that each takes beside its own.
     overhead: u64,
+    /// Where the packed block is read of the last packed document.
+    block: u64,
 }
 
 impl WindowFill {
@@ -49,18 +51,25 @@ impl WindowFill {
             bytes: 0,
             most: settings.window_bytes() - settings.gap_bytes(),
             overhead: 2 * (unit - 1) + DOCUMENT_OVERHEAD,
+            block: 0,
         }
     }
 
     /// Takes a document in; false if it is for the next window.
     pub fn takes(&mut self, address: DocumentAddress) -> bool {
-        let cost = address.most_bytes() + self.overhead;
+        let cost = match address.is_packed() {
+            false => address.most_bytes() + self.overhead,
+            // Its block is read whole, once: what a tree has of it comes together.
+            true if self.block == address.start() && self.documents > 0 => DOCUMENT_OVERHEAD,
+            true => PACKED_BLOCK_BYTES + self.overhead,
+        };
         let is_full = self.documents == WINDOW_DOCUMENTS || self.bytes + cost > self.most;
         if is_full && self.documents > 0 {
             return false;
         }
         self.documents += 1;
         self.bytes += cost;
+        self.block = address.start();
         true
     }
 
@@ -258,7 +267,7 @@ fn in_reads(
     let mut gaps_left = settings.gap_bytes();
     for place in order {
         let (address, span) = &mut documents[place as usize];
-        let start = address.offset();
+        let start = address.start();
         let end = start + database.most_to_read(*address);
         match spans.last_mut() {
             Some(last)

@@ -7,9 +7,8 @@
 //! 2. the documents, as they were appended to the new file,
 //! 3. the new index, from its first document to its last.
 //!
-//! An address carries a length class and a fingerprint of its key. 1 and 3 must
-//! have as many documents, of as many bytes, with the same fingerprints in the
-//! same order; 2 and 3 must have the same addresses. That a document is the one
+//! An address carries a fingerprint of its key. 1 and 3 must have as many documents, with
+//! the same fingerprints in the same order; 2 and 3 must have the same addresses. That a document is the one
 //! its address speaks of is seen when it is read: checksum, fingerprint, and a
 //! key after the one before it. What writers did meanwhile is proved by the
 //! sequence numbers in the log, of which none may be missing (`catch_up`).
@@ -27,9 +26,9 @@ pub(super) fn mix(number: u64) -> u64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
     pub documents: u64,
-    /// Upper bounds of their records' lengths.
+    /// Upper bounds of what they take.
     pub bytes: u64,
-    /// Length classes and fingerprints, in their order.
+    /// Fingerprints, in their order.
     keys: u64,
     /// Whole addresses, in any order.
     places: u64,
@@ -40,7 +39,7 @@ impl Account {
     pub fn add(&mut self, address: DocumentAddress) {
         self.documents += 1;
         self.bytes += address.most_bytes();
-        self.keys = mix(self.keys.rotate_left(7) ^ address.without_place());
+        self.keys = mix(self.keys.rotate_left(7) ^ address.fingerprint());
         self.add_place(address);
     }
 
@@ -57,11 +56,9 @@ impl Account {
     /// What the new index lacks of this, which is the account of the old one;
     /// `placed` is that of what was written.
     pub fn missing_in(&self, new: &Account, placed: &Account) -> Option<String> {
-        if (new.documents, new.bytes) != (self.documents, self.bytes) {
-            return Some(format!(
-                "{} documents of {} bytes, and the new index has {} of {}",
-                self.documents, self.bytes, new.documents, new.bytes
-            ));
+        if new.documents != self.documents {
+            let (old, new) = (self.documents, new.documents);
+            return Some(format!("{old} documents, and the new index has {new}"));
         }
         if new.keys != self.keys {
             return Some("other keys than the new index has".to_string());

@@ -23,6 +23,8 @@
 //! - A **document** is a record of a key and its value; a **tombstone** has no
 //!   value. `auxiliary` holds the namespace (upper 16 bits) and the key's length
 //!   (lower 16 bits); the payload is the key, then the value.
+//! - A **packed block** is a record of many small documents of neighbouring keys, at a
+//!   multiple of 4 KiB ([`crate::packed_block`]); a compaction makes them.
 //! - A **node** is a block of `node_bytes` at a multiple of `node_bytes`. Its
 //!   trailer ([`NODE_TRAILER`]) ties it to the store, the file and the place.
 //! - A **database header** is a record whose payload is a [`DatabaseHeader`]: the
@@ -55,7 +57,7 @@ pub use header::{
 pub use root::{ROOT_BYTES, ROOT_LAYOUT, Root};
 
 /// Newest format this program reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// Begins every database file.
 pub const MAGIC: [u8; 8] = *b"CMBMfrst";
 /// Ends every database file's name.
@@ -85,6 +87,8 @@ pub mod kind {
     /// Everything up to `synced_through` was on the device when this was written;
     /// no payload.
     pub const SYNCED: u8 = 7;
+    /// A packed block: small documents that a compaction moved.
+    pub const PACKED: u8 = 8;
 }
 
 /// Flag of a header that a recovery wrote: what lies before it and after the

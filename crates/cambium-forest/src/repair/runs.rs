@@ -7,11 +7,10 @@
 //! ```text
 //! run    = chunk*
 //! chunk  = length (4) · CRC-32C of what follows (4) · write*
-//! write  = namespace (2) · key's length (2) · sequence (8) · offset (8) · bytes (8) · key
+//! write  = namespace (2) · key's length (2) · sequence (8) · offset (8) · address (8) · key
 //! ```
 //!
-//! `bytes` is the length of the document's record; 0 for a tombstone. The file is
-//! removed when it is done with, and is of no use to anyone else.
+//! The address is 0 for a tombstone. The file is removed when it is done with, and is of no use to anyone else.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,8 +42,8 @@ pub(super) struct Met {
     pub sequence: u64,
     /// Where its record lies.
     pub offset: u64,
-    /// Bytes of the document's record; 0 for a tombstone.
-    pub bytes: u64,
+    /// The document's address; 0 for a tombstone.
+    pub document: u64,
 }
 
 /// Gathers writes in the order of the log.
@@ -181,7 +180,7 @@ impl<'a> RunWriter<'a> {
         // Keys have up to 65,535 bytes.
         let length = met.key.len() as u16;
         self.chunk.extend_from_slice(&length.to_le_bytes());
-        for number in [met.sequence, met.offset, met.bytes] {
+        for number in [met.sequence, met.offset, met.document] {
             self.chunk.extend_from_slice(&number.to_le_bytes());
         }
         self.chunk.extend_from_slice(&met.key);
@@ -263,14 +262,14 @@ impl RunReader {
 fn decode(decoder: &mut Decoder<'_>) -> Option<Met> {
     let namespace = decoder.u16()?;
     let length = decoder.u16()?;
-    let (sequence, offset, bytes) = (decoder.u64()?, decoder.u64()?, decoder.u64()?);
+    let (sequence, offset, document) = (decoder.u64()?, decoder.u64()?, decoder.u64()?);
     let key = decoder.bytes(usize::from(length))?.to_vec();
     Some(Met {
         namespace,
         key,
         sequence,
         offset,
-        bytes,
+        document,
     })
 }
 
@@ -387,7 +386,7 @@ mod tests {
                     key,
                     sequence: generator.below(900),
                     offset: number * 8,
-                    bytes: number % 3,
+                    document: number % 3,
                 };
                 sorter.take(met).unwrap();
             }

@@ -13,6 +13,7 @@ use super::{Repair, Trusted, header_at};
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{DatabaseHeader, FileRef, Root, kind, namespace_and_key};
+use crate::packed_block::PackedBlock;
 
 /// A write that may count: where it is, or that it removed the key.
 #[derive(Clone, Copy, Debug)]
@@ -25,14 +26,20 @@ pub(super) struct Version {
 
 impl Version {
     pub fn of(met: &Met) -> Self {
-        let document =
-            (met.bytes > 0).then(|| DocumentAddress::new(met.offset, met.bytes, &met.key));
+        let document = (met.document > 0).then_some(DocumentAddress(met.document));
         Version {
             sequence: met.sequence,
             offset: met.offset,
             document,
         }
     }
+}
+
+/// Where a write lies.
+struct Place {
+    sequence: u64,
+    offset: u64,
+    document: Option<DocumentAddress>,
 }
 
 /// What a log comes to.
@@ -104,9 +111,9 @@ impl Salvaged {
         header: &RecordHeader,
         namespace: u16,
         key: Vec<u8>,
-        (offset, end): (u64, u64),
+        place: Place,
     ) -> Option<Met> {
-        let sequence = header.sequence.0;
+        let sequence = place.sequence;
         if header.kind == kind::NAMESPACE {
             let name = String::from_utf8_lossy(&key).into_owned();
             self.names.insert(namespace, name);
@@ -129,12 +136,40 @@ impl Salvaged {
             namespace,
             key,
             sequence,
-            offset,
-            bytes: match header.kind {
-                kind::PUT => end - offset,
-                _ => 0,
-            },
+            offset: place.offset,
+            document: place.document.map_or(0, |address| address.0),
         })
+    }
+
+    /// Takes the documents of a packed block.
+    fn take_block(
+        &mut self,
+        header: &RecordHeader,
+        start: u64,
+        payload: &[u8],
+        sorter: &mut Sorter,
+    ) -> Result<()> {
+        let Some(block) = PackedBlock::of(payload) else {
+            return Ok(());
+        };
+        for slot in 0..block.count() {
+            let Some((found, _)) = block.document(slot) else {
+                continue;
+            };
+            self.highest_sequence = self.highest_sequence.max(found.sequence);
+            let bytes = (found.key.len() + found.value.len()) as u64;
+            let address = DocumentAddress::packed(start, slot, bytes, found.key);
+            let place = Place {
+                sequence: found.sequence,
+                offset: address.offset(),
+                document: Some(address),
+            };
+            let met = self.take_write(header, found.namespace, found.key.to_vec(), place);
+            if let Some(met) = met {
+                sorter.take(met)?;
+            }
+        }
+        Ok(())
     }
 
     fn note_in(&mut self, namespace: u16, sequence: u64) {
@@ -296,10 +331,20 @@ impl Repair<'_> {
                     };
                     let mut key = scanner.payload(&record)?;
                     key.truncate(key_bytes);
-                    let place = (record.offset, end);
+                    let bytes = end - record.offset;
+                    let place = Place {
+                        sequence: header.sequence.0,
+                        offset: record.offset,
+                        document: (header.kind == kind::PUT)
+                            .then(|| DocumentAddress::new(record.offset, bytes, &key)),
+                    };
                     if let Some(met) = salvaged.take_write(&header, namespace, key, place) {
                         sorter.take(met)?;
                     }
+                }
+                kind::PACKED => {
+                    let payload = scanner.payload(&record)?;
+                    salvaged.take_block(&header, record.offset, &payload, sorter)?;
                 }
                 _ => {}
             }

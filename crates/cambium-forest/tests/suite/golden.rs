@@ -122,16 +122,35 @@ fn write_fixture(folder: &Path) {
         store.put(&name, &value, Durability::Written).unwrap();
         people.put(&name, b"person", Durability::Written).unwrap();
     }
+    let many = store.namespace("many").unwrap();
+    for (name, value) in packed_entries() {
+        many.put(&name, &value, Durability::Written).unwrap();
+    }
     store.create_named_snapshot("kept").unwrap();
     people
         .delete_range(cambium_api::KeyRange::all(), Durability::Written)
         .unwrap();
+    // Small documents are in packed blocks then.
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    store
+        .put(
+            &fixture_entries()[0].0,
+            &fixture_entries()[0].1,
+            Durability::Written,
+        )
+        .unwrap();
     store.close().unwrap();
+}
+
+/// Enough for several packed blocks.
+fn packed_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let entry = |number: u8| (vec![b'm', number], vec![number; 40 + usize::from(number)]);
+    (0..100).map(entry).collect()
 }
 
 #[test]
 fn stores_of_every_format_version_stay_readable() {
-    for version in ["format-1", "format-2"] {
+    for version in ["format-3"] {
         let fixture = golden().fixture(version, write_fixture);
         let environment = fixture_in_memory(&fixture);
         let folder = Path::new(FIXTURE);
@@ -144,6 +163,8 @@ fn stores_of_every_format_version_stay_readable() {
         assert_eq!(contents(&*store), fixture_entries());
         let people = store.namespace("people").unwrap();
         assert_eq!(contents(&*people), []);
+        let many = store.namespace("many").unwrap();
+        assert_eq!(contents(&*many), packed_entries());
         store.rollback("kept").unwrap();
         assert_eq!(contents(&*people).len(), fixture_entries().len());
         assert_eq!(contents(&*store), fixture_entries());
@@ -156,6 +177,6 @@ fn stores_of_every_format_version_stay_readable() {
 
 #[test]
 fn a_newer_format_is_refused_with_both_versions_named() {
-    let fixture = golden().fixture("format-2", |_| ());
+    let fixture = golden().fixture("format-3", |_| ());
     refuses_a_newer_format(&Forest, &fixture);
 }

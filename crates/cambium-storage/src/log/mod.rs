@@ -245,8 +245,13 @@ impl LogFile {
     /// Appends zeros up to the next block; to be done before a sync, so that
     /// what follows begins in a block of its own. Answers how many.
     pub fn pad_to_block(&self) -> u64 {
+        self.pad_to(self.geometry.block)
+    }
+
+    /// Appends zeros up to the next multiple of a unit; answers how many.
+    pub fn pad_to(&self, unit: u64) -> u64 {
         let mut tail = self.tail_exclusive();
-        let missing = tail.end().next_multiple_of(self.geometry.block) - tail.end();
+        let missing = tail.end().next_multiple_of(unit) - tail.end();
         let padded = tail.bytes.len() + missing as usize;
         tail.bytes.resize(padded, 0);
         missing
@@ -343,12 +348,7 @@ impl LogFile {
     /// to there, and everything buffered is handed to the file. Call
     /// [`LogFile::reserve`] before; after an error as for [`LogFile::flush`].
     pub fn leave_out(&self, alignment: u64, bytes: u64) -> Result<u64> {
-        {
-            let mut tail = self.tail_exclusive();
-            let missing = tail.end().next_multiple_of(alignment) - tail.end();
-            let padded = tail.bytes.len() + missing as usize;
-            tail.bytes.resize(padded, 0);
-        }
+        self.pad_to(alignment);
         self.flush()?;
         let mut tail = self.tail_exclusive();
         tail.close_window();

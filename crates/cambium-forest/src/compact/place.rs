@@ -1,0 +1,346 @@
+//! Placing: the documents of a window go into the new file, and their addresses into the
+//! new index.
+//!
+//! Small documents wait for a packed block of their neighbours ([`crate::packed_block`]);
+//! a document's address is known once its block is written. Other documents are records
+//! of their own, as writers append them.
+
+use cambium_base::{Result, SequenceNumber};
+use cambium_io::Advice;
+use cambium_storage::record::{RecordHeader, record_bytes};
+
+use super::Compaction;
+use super::copy::Tree;
+use super::fetch::Window;
+use crate::core::Core;
+use crate::database::{Database, DocumentBytes};
+use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress, PACKED_BLOCK_BYTES};
+use crate::format::{FLAG_MOVED, NamespaceRoot, document_auxiliary, kind};
+use crate::index::Change;
+use crate::nodes::NodeRuns;
+use crate::packed_block::{Packer, Packing};
+use crate::seeded_bug::SeededBug;
+
+/// What is appended is handed to the operating system when this much has
+/// gathered; the log keeps no larger buffer.
+const HANDED_OVER_BYTES: u64 = 1 << 20;
+/// The same where that is a copy into another buffer: it stays in the
+/// processor's cache.
+const COPIED_BYTES: u64 = 128 << 10;
+/// And brought to the device without waiting for it when this much has.
+const HURRIED_BYTES: u64 = 8 << 20;
+
+/// A window that is being written.
+#[derive(Debug)]
+pub(super) struct Writing {
+    pub window: Window,
+    next: usize,
+    placing: Placing,
+    /// Where the packed block begins that was verified last.
+    verified: Option<u64>,
+}
+
+impl Writing {
+    pub fn new(window: Window) -> Self {
+        Writing {
+            window,
+            next: 0,
+            placing: Placing::default(),
+            verified: None,
+        }
+    }
+
+    /// True when all documents of the window are in the new file.
+    pub fn is_done(&self) -> bool {
+        self.next == self.window.plan.documents.len()
+    }
+}
+
+/// Documents on their way into the new file, and what the index is to be told of them.
+#[derive(Debug, Default)]
+struct Placing {
+    packer: Packer,
+    /// Documents in the packer: where they were, and their places among the changes.
+    waiting: Vec<(DocumentAddress, Option<usize>)>,
+    /// Of documents in the packer the addresses are not known yet.
+    changes: Vec<(Vec<u8>, Change)>,
+    key_bytes: u64,
+}
+
+impl Placing {
+    /// Appends a document, or has it wait for a block. One that named snapshots share and
+    /// that is in the new file already is not copied again.
+    fn place(
+        &mut self,
+        compaction: &mut Compaction,
+        tree: &mut Tree,
+        address: DocumentAddress,
+        document: &DocumentBytes<'_>,
+    ) -> Result<()> {
+        let DocumentBytes {
+            sequence,
+            key,
+            value,
+            ..
+        } = *document;
+        let change = match tree.snapshot {
+            // It gets its index of the old one.
+            Some(_) => {
+                tree.last_key = Some(key.to_vec());
+                None
+            }
+            None => {
+                self.key_bytes += key.len() as u64;
+                self.changes.push((key.to_vec(), Change::Remove));
+                Some(self.changes.len() - 1)
+            }
+        };
+        let moved = compaction.moved.as_ref();
+        if let Some(&to) = moved.and_then(|moved| moved.get(&address.0)) {
+            self.note(tree, change, DocumentAddress(to));
+            return Ok(());
+        }
+        let mut packing = self.packer.offer(tree.namespace, sequence, key, value);
+        if packing == Packing::Full {
+            self.close_block(compaction, tree)?;
+            packing = self.packer.offer(tree.namespace, sequence, key, value);
+        }
+        if packing == Packing::Taken {
+            self.waiting.push((address, change));
+            return Ok(());
+        }
+        let to = append_moved(compaction, tree.namespace, sequence, key, value)?;
+        compaction.note_placed(address, to);
+        self.note(tree, change, to);
+        Ok(())
+    }
+
+    fn note(&mut self, tree: &mut Tree, change: Option<usize>, to: DocumentAddress) {
+        tree.placed.add_place(to);
+        if let Some(place) = change {
+            self.changes[place].1 = Change::Put(to);
+        }
+    }
+
+    /// Appends what waits: as a block, or as records where it would be a block with much
+    /// room left.
+    fn close_block(&mut self, compaction: &mut Compaction, tree: &mut Tree) -> Result<()> {
+        let mut packer = std::mem::take(&mut self.packer);
+        let places = append_packed(compaction, tree.namespace, &packer)?;
+        let waiting = std::mem::take(&mut self.waiting);
+        for ((from, change), to) in waiting.into_iter().zip(places) {
+            compaction.note_placed(from, to);
+            self.note(tree, change, to);
+        }
+        packer.clear();
+        self.packer = packer;
+        Ok(())
+    }
+}
+
+/// The document at an address in a window, verified. Of a packed block the checksum is
+/// computed once for documents that follow one another.
+fn read<'w>(
+    window: &'w Window,
+    (address, span): (DocumentAddress, u32),
+    verified: &mut Option<u64>,
+    from: &Database,
+) -> Result<DocumentBytes<'w>> {
+    let content = window.content(address, span);
+    let block = address.is_packed().then(|| address.start());
+    let document = match block.is_some() && block == *verified {
+        true => from.document_in_verified(address, content)?,
+        false => from.document_in(address, content)?,
+    };
+    *verified = block;
+    if !address.may_match(document.key) {
+        return Err(from.damage(address.offset(), "a document of another key"));
+    }
+    Ok(document)
+}
+
+impl Core {
+    /// Appends documents of a window, and takes them into the index when there
+    /// are no more of it, or when their keys take much memory.
+    pub(super) fn write_documents(
+        &self,
+        compaction: &mut Compaction,
+        tree: &mut Tree,
+        writing: &mut Writing,
+        budget: u64,
+    ) -> Result<()> {
+        let clock = &self.environment.clock;
+        let from = compaction.source.view.database.clone();
+        let sorted = compaction.settings.tuning.sort != super::settings::SortRule::Global;
+        let began = clock.monotonic();
+        let began_at = compaction.database.log.end();
+        let mut bytes = 0;
+        while !writing.is_done() && bytes < budget.max(1) {
+            let wanted = writing.window.plan.documents[writing.next];
+            let address = wanted.0;
+            let document = read(&writing.window, wanted, &mut writing.verified, &from)?;
+            writing.next += 1;
+            if self.has_bug(SeededBug::CompactionDropsDocument) && writing.next == 3 {
+                continue;
+            }
+            let last = writing.placing.changes.last().map(|(key, _)| key);
+            let misplaced = last
+                .or(tree.last_key.as_ref())
+                .is_some_and(|last| document.key <= last.as_slice());
+            if sorted && misplaced {
+                let what = "a document whose key is not behind the one before it";
+                return Err(from.damage(address.offset(), what));
+            }
+            bytes += address.most_bytes();
+            compaction.pace.note_moved(address.most_bytes());
+            writing
+                .placing
+                .place(compaction, tree, address, &document)?;
+        }
+        let many = writing.placing.key_bytes > compaction.settings.keys_bytes();
+        let is_whole = writing.is_done() || many;
+        if is_whole {
+            writing.placing.close_block(compaction, tree)?;
+        }
+        if tree.snapshot.is_some() {
+            compaction.kept += compaction.database.log.end() - began_at;
+        }
+        let written = clock.monotonic();
+        compaction.report.phases.write += (written - began).as_secs_f64();
+        if tree.snapshot.is_none() && is_whole {
+            let mut changes = std::mem::take(&mut writing.placing.changes);
+            writing.placing.key_bytes = 0;
+            tree.last_key = changes.last().map(|(key, _)| key.clone());
+            if !sorted {
+                changes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+            }
+            compaction.note_known(tree.namespace, &changes);
+            let mut root = std::mem::take(compaction.root(None, tree.namespace));
+            self.apply_to(compaction, &mut root, changes)?;
+            *compaction.root(None, tree.namespace) = root;
+            compaction.report.phases.flush_and_commit +=
+                (clock.monotonic() - written).as_secs_f64();
+        }
+        Ok(())
+    }
+
+    /// Applies sorted changes to a tree of the new file.
+    pub(super) fn apply_to(
+        &self,
+        compaction: &mut Compaction,
+        root: &mut NamespaceRoot,
+        changes: Vec<(Vec<u8>, Change)>,
+    ) -> Result<()> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let database = &*compaction.database;
+        let mut runs = NodeRuns::new(self, database, changes.len() as u64)
+            .exclusive(compaction.source.sequence, compaction.session)
+            .continuing(std::mem::take(&mut compaction.open_run));
+        self.apply_changes(&mut runs, database, root, changes)?;
+        runs.finish()?;
+        let (open, retired) = runs.into_open();
+        compaction.open_run = open;
+        for address in retired {
+            database.nodes.remove(address.0);
+        }
+        Ok(())
+    }
+}
+
+impl Compaction {
+    /// A document is in the new file.
+    fn note_placed(&mut self, from: DocumentAddress, to: DocumentAddress) {
+        if let Some(moved) = &mut self.moved {
+            moved.insert(from.0, to.0);
+        }
+        self.report.documents += 1;
+    }
+
+    /// Makes room for an append to the new file of up to so many bytes.
+    fn make_room(&self, bytes: u64) -> Result<()> {
+        let log = &self.database.log;
+        self.database.check_room(bytes)?;
+        let gathers = match &self.past_cache {
+            Some(_) => COPIED_BYTES,
+            None => HANDED_OVER_BYTES,
+        };
+        if log.buffered_bytes() as u64 + bytes > gathers {
+            log.flush()?;
+        }
+        log.reserve(bytes)
+    }
+
+    /// The new file ends at `end`: the kernel begins to write what is told not to be
+    /// needed, and keeps it until that is done. So no sync finds much to do at once.
+    fn hurry(&mut self, end: u64) {
+        let cached = self.past_cache.is_none() || self.pace.has_copied();
+        if !cached || end - self.unhurried <= HURRIED_BYTES {
+            return;
+        }
+        let start = match self.settings.direct {
+            true => self.unhurried.saturating_sub(HURRIED_BYTES),
+            false => self.unhurried,
+        };
+        let file = self.database.log.file();
+        file.advise(start, end - start, Advice::DontNeed);
+        self.unhurried = end;
+    }
+
+    /// The header of a record with what was moved.
+    fn moved_header(&self, kind: u8, sequence: u64, auxiliary: u32) -> RecordHeader {
+        RecordHeader {
+            kind,
+            flags: FLAG_MOVED,
+            sequence: SequenceNumber(sequence),
+            session: self.session,
+            auxiliary,
+            ..RecordHeader::default()
+        }
+    }
+}
+
+/// Appends what a packer has to the new file; answers where each of its documents is.
+fn append_packed(
+    compaction: &mut Compaction,
+    namespace: u16,
+    packer: &Packer,
+) -> Result<Vec<DocumentAddress>> {
+    if !packer.is_worth_a_block() {
+        let records = packer.documents().map(|(sequence, key, value)| {
+            append_moved(compaction, namespace, sequence, key, value)
+        });
+        return records.collect();
+    }
+    compaction.make_room(2 * PACKED_BLOCK_BYTES)?;
+    let log = &compaction.database.log;
+    log.pad_to(PACKED_BLOCK_BYTES);
+    let auxiliary = document_auxiliary(namespace, 0);
+    let header = compaction.moved_header(kind::PACKED, packer.lowest(), auxiliary);
+    let start = log.append(&header, &[&packer.encode()]);
+    let places: Vec<DocumentAddress> = packer.addresses(start).collect();
+    let bytes = places.iter().map(|place| place.most_bytes()).sum();
+    compaction.pace.note_filled(bytes, PACKED_BLOCK_BYTES);
+    compaction.hurry(start);
+    Ok(places)
+}
+
+/// Appends a document to the new file with the sequence number it had.
+pub(super) fn append_moved(
+    compaction: &mut Compaction,
+    namespace: u16,
+    sequence: u64,
+    key: &[u8],
+    value: &[u8],
+) -> Result<DocumentAddress> {
+    let bytes = record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
+    compaction.make_room(bytes)?;
+    let auxiliary = document_auxiliary(namespace, key.len());
+    let header = compaction.moved_header(kind::PUT, sequence, auxiliary);
+    let offset = compaction.database.log.append(&header, &[key, value]);
+    let to = DocumentAddress::new(offset, bytes, key);
+    compaction.pace.note_filled(to.most_bytes(), bytes);
+    compaction.hurry(offset);
+    Ok(to)
+}
