@@ -342,6 +342,24 @@ impl IndexCursor {
         Ok(())
     }
 
+    /// The next documents in a direction, of one leaf, as long as `take` accepts them, as
+    /// it must the first. False behind the last document.
+    pub fn advance_many(
+        &mut self,
+        nodes: &dyn NodeReader,
+        forward: bool,
+        mut take: impl FnMut(DocumentAddress) -> bool,
+    ) -> Result<bool> {
+        let Some(first) = self.advance(nodes, forward)? else {
+            return Ok(false);
+        };
+        if take(first) {
+            let take = |document| take(DocumentAddress(document));
+            self.cursor.go_on_in_leaf(nodes, forward, take)?;
+        }
+        Ok(true)
+    }
+
     /// The next document in a direction.
     pub fn advance(
         &mut self,

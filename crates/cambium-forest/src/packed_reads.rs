@@ -6,9 +6,13 @@
 //! ([`OpenBlock`]). Documents of a walk share the block's memory; a lookup copies a short
 //! value out of it, as of any block ([`crate::blocks`]).
 
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
 use cambium_base::{Result, Value};
 use cambium_io::cache::Block;
-use cambium_storage::record::record_bytes;
+use cambium_storage::record::{RECORD_HEADER_BYTES, record_bytes};
 
 use crate::blocks::{Missing, Resident};
 use crate::core::Core;
@@ -26,22 +30,73 @@ const LARGEST_READ: u64 = 256 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct OpenBlock {
     start: u64,
-    payload: Block,
+    /// What it lies in: the payload alone, or blocks that were read together.
+    bytes: Block,
+    payload: Range<usize>,
 }
 
 impl OpenBlock {
     /// One of its documents, which shares its memory.
     pub fn document(&self, database: &Database, slot: usize) -> Result<Document> {
-        let found = PackedBlock::of(&self.payload).and_then(|block| block.document(slot));
+        let payload = &self.bytes[self.payload.clone()];
+        let found = PackedBlock::of(payload).and_then(|block| block.document(slot));
         let (document, end) = found.ok_or_else(|| database.damage(self.start, NO_DOCUMENT))?;
+        let end = self.payload.start + end;
         let value_at = end - document.value.len();
         let key_at = value_at - document.key.len();
         Ok(Document {
             namespace: document.namespace,
             sequence: document.sequence,
-            key: Value::part_of(&self.payload, key_at..value_at),
-            value: Value::part_of(&self.payload, value_at..end),
+            key: Value::part_of(&self.bytes, key_at..value_at),
+            value: Value::part_of(&self.bytes, value_at..end),
         })
+    }
+}
+
+/// What a walk comes to next: one document, or neighbours in a packed block, of which each
+/// is made when the walk comes to it.
+#[derive(Debug)]
+pub(crate) enum Stretch {
+    Document(Option<Document>),
+    Neighbours {
+        block: OpenBlock,
+        next: usize,
+        /// Documents that are left, and whether each lies after the one before it.
+        left: usize,
+        ascending: bool,
+    },
+}
+
+impl Stretch {
+    /// The next document; `None` after the last.
+    pub fn next(&mut self, database: &Database) -> Result<Option<Document>> {
+        match self {
+            Stretch::Document(document) => Ok(document.take()),
+            Stretch::Neighbours { left: 0, .. } => Ok(None),
+            Stretch::Neighbours {
+                block,
+                next,
+                left,
+                ascending,
+            } => {
+                let slot = *next;
+                *left -= 1;
+                *next = match *ascending {
+                    true => slot + 1,
+                    false => slot.wrapping_sub(1),
+                };
+                block.document(database, slot).map(Some)
+            }
+        }
+    }
+
+    /// Bytes of values that it holds by itself.
+    #[cfg(test)]
+    pub fn value_bytes(&self) -> usize {
+        match self {
+            Stretch::Document(document) => document.as_ref().map_or(0, |held| held.value.len()),
+            Stretch::Neighbours { .. } => PACKED_BLOCK_BYTES as usize,
+        }
     }
 }
 
@@ -52,22 +107,34 @@ impl Database {
         if record.header.kind != kind::PACKED {
             return Err(self.damage(start, NO_DOCUMENT));
         }
-        let payload = self.packed.block_of(&record.payload);
-        Ok(OpenBlock { start, payload })
+        Ok(self.own_block(start, &record.payload))
+    }
+
+    /// A verified block in memory of its own.
+    fn own_block(&self, start: u64, payload: &[u8]) -> OpenBlock {
+        OpenBlock {
+            start,
+            bytes: self.packed.block_of(payload),
+            payload: 0..payload.len(),
+        }
     }
 
     /// The block at a place, if it is cached.
     fn cached_block(&self, start: u64) -> Option<OpenBlock> {
-        let payload = self.packed.get(start / PACKED_BLOCK_BYTES)?;
-        Some(OpenBlock { start, payload })
+        let bytes = self.packed.get(start / PACKED_BLOCK_BYTES)?;
+        Some(OpenBlock {
+            start,
+            payload: 0..bytes.len(),
+            bytes,
+        })
     }
 
-    /// Caches a block that lies in the file.
+    /// Caches a block that has memory of its own and lies in the file.
     fn offer_block(&self, block: &OpenBlock) {
         let bytes = record_bytes(block.payload.len() as u64, DOCUMENT_ALIGNMENT);
         if block.start + bytes <= self.log.written_end() {
-            self.packed
-                .put(block.start / PACKED_BLOCK_BYTES, &block.payload);
+            let number = block.start / PACKED_BLOCK_BYTES;
+            self.packed.put(number, &block.bytes);
         }
     }
 
@@ -90,7 +157,7 @@ impl Database {
         }
         let block = self.read_block(start).ok()?;
         self.offer_block(&block);
-        look_in(&block.payload)
+        look_in(&block.bytes)
     }
 
     /// The document at an address, if what it lies in is cached. Documents of one packed
@@ -128,7 +195,93 @@ impl Database {
     }
 }
 
+/// A document of a walk, or several that are neighbours, before they are read.
+struct Wanted {
+    address: DocumentAddress,
+    count: usize,
+    ascending: bool,
+}
+
+/// Joins documents that are neighbours in their packed blocks.
+fn joined(addresses: &[DocumentAddress]) -> Vec<Wanted> {
+    let mut all: Vec<Wanted> = Vec::new();
+    for &address in addresses {
+        if let (Some(slot), Some(last)) = (address.slot(), all.last_mut()) {
+            let same = last.address.start() == address.start();
+            if let Some(first) = last.address.slot().filter(|_| same) {
+                let (up, down) = (first + last.count == slot, slot + last.count == first);
+                if up && (last.ascending || last.count == 1)
+                    || down && (!last.ascending || last.count == 1)
+                {
+                    last.ascending = up;
+                    last.count += 1;
+                    continue;
+                }
+            }
+        }
+        all.push(Wanted {
+            address,
+            count: 1,
+            ascending: true,
+        });
+    }
+    all
+}
+
 impl Core {
+    /// What a walk over documents comes to, all of it read; what was read for it is kept in
+    /// the cache, or only where that has room.
+    pub fn stretches(
+        &self,
+        database: &Database,
+        addresses: &[DocumentAddress],
+        keep: bool,
+    ) -> Result<VecDeque<Stretch>> {
+        let wanted = joined(addresses);
+        let mut blocks: Vec<Option<OpenBlock>> = Vec::with_capacity(wanted.len());
+        let (mut missing, mut others) = (Vec::new(), Vec::new());
+        for Wanted { address, .. } in &wanted {
+            let start = address.start();
+            let block = match address.is_packed() {
+                false => {
+                    others.push(*address);
+                    None
+                }
+                true => {
+                    let last = blocks.iter().rev().flatten().next();
+                    let block = last.filter(|last| last.start == start).cloned();
+                    let block = block.or_else(|| database.cached_block(start));
+                    if block.is_none() {
+                        missing.push(start);
+                    }
+                    block
+                }
+            };
+            blocks.push(block);
+        }
+        missing.sort_unstable();
+        missing.dedup();
+        let read = self.read_blocks(database, &missing, keep)?;
+        let mut documents = self.documents(database, &others)?.into_iter();
+        let mut stretches = VecDeque::with_capacity(wanted.len());
+        for (wanted, block) in wanted.into_iter().zip(blocks) {
+            let Some(slot) = wanted.address.slot() else {
+                stretches.push_back(Stretch::Document(documents.next()));
+                continue;
+            };
+            let start = wanted.address.start();
+            let place = || read.binary_search_by_key(&start, |block| block.start).ok();
+            let block = block.or_else(|| place().map(|place| read[place].clone()));
+            stretches.push_back(Stretch::Neighbours {
+                block: block.ok_or_else(|| database.damage(start, NO_DOCUMENT))?,
+                next: slot,
+                left: wanted.count,
+                ascending: wanted.ascending,
+            });
+        }
+        Ok(stretches)
+    }
+
     /// Reads the packed documents of some places, which are in the order of the file, into
     /// `found`; their blocks are kept, or not.
     pub(super) fn read_packed(
@@ -139,48 +292,98 @@ impl Core {
         found: &mut [Option<Document>],
         keep: bool,
     ) -> Result<()> {
-        let written_end = database.log.written_end();
-        let starts = places.iter().map(|&place| addresses[place].start());
-        // Those that are buffered are not to be had from the file.
-        let mut starts: Vec<u64> = starts.filter(|&start| start < written_end).collect();
+        let mut starts: Vec<u64> = places
+            .iter()
+            .map(|&place| addresses[place].start())
+            .collect();
         starts.dedup();
-        let reads = reads_of(&starts, database.log.end());
-        let mut blocks: Vec<Option<OpenBlock>> = vec![None; starts.len()];
-        self.read_together(database, &reads, |number, bytes| {
-            let (read_start, length) = reads[number];
-            let first = starts.partition_point(|&start| start < read_start);
-            let in_read = |start: &u64| *start < read_start + length as u64;
-            let wanted = starts.iter().enumerate().skip(first);
-            for (place, &start) in wanted.take_while(|(_, start)| in_read(start)) {
-                let bytes = bytes.get((start - read_start) as usize..);
-                let parsed = database
-                    .log
-                    .parse_borrowed(start, bytes.unwrap_or_default())?;
-                let Some((header, payload)) = parsed else {
-                    return Err(database.damage(start, "a packed block runs past its bounds"));
-                };
-                if header.kind != kind::PACKED {
-                    return Err(database.damage(start, NO_DOCUMENT));
-                }
-                let payload = database.packed.block_of(payload);
-                let block = OpenBlock { start, payload };
-                if keep {
-                    database.offer_block(&block);
-                }
-                blocks[place] = Some(block);
-            }
-            Ok(())
-        })?;
-        let mut blocks = blocks.into_iter().flatten().peekable();
+        let blocks = self.read_blocks(database, &starts, keep)?;
+        let mut blocks = blocks.into_iter().peekable();
         let mut open = None;
         for &place in places {
             let start = addresses[place].start();
-            if let Some(block) = blocks.next_if(|block| block.start <= start) {
+            if let Some(block) = blocks.next_if(|block| block.start == start) {
                 open = Some(block);
             }
             found[place] = Some(database.read_in_turn(addresses[place], &mut open)?);
         }
+        Ok(())
+    }
+
+    /// Reads blocks at ascending places, those that lie together at once. They are kept in
+    /// the cache, or only where that has room.
+    fn read_blocks(
+        &self,
+        database: &Database,
+        starts: &[u64],
+        keep: bool,
+    ) -> Result<Vec<OpenBlock>> {
+        // What is buffered is not to be had from the file.
+        let written_end = database.log.written_end();
+        let written = starts.partition_point(|&start| start < written_end);
+        let (written, buffered) = starts.split_at(written);
+        let reads = reads_of(written, written_end);
+        let mut blocks: Vec<OpenBlock> = Vec::with_capacity(starts.len());
+        if let [(offset, length)] = reads[..] {
+            let mut bytes = database.packed.block_to_fill(length);
+            if let Some(bytes) = Arc::get_mut(&mut bytes) {
+                database.log.file().read_exact_at(bytes, offset)?;
+            }
+            self.open_blocks(database, written, (offset, &bytes), keep, &mut blocks)?;
+        } else {
+            let mut rest = written;
+            let mut read = vec![None; reads.len()];
+            self.read_together(database, &reads, |number, bytes| {
+                read[number] = Some(database.packed.block_of(bytes));
+                Ok(())
+            })?;
+            for ((offset, length), bytes) in reads.iter().zip(read.into_iter().flatten()) {
+                let end = offset + *length as u64;
+                let count = rest.partition_point(|&start| start < end);
+                let (inside, behind) = rest.split_at(count);
+                rest = behind;
+                self.open_blocks(database, inside, (*offset, &bytes), keep, &mut blocks)?;
+            }
+        }
         self.count_document_reads(reads.len());
+        for &start in buffered {
+            blocks.push(database.read_block(start)?);
+        }
+        Ok(blocks)
+    }
+
+    /// Verifies blocks in bytes that were read at an offset.
+    fn open_blocks(
+        &self,
+        database: &Database,
+        starts: &[u64],
+        (offset, bytes): (u64, &Block),
+        keep: bool,
+        blocks: &mut Vec<OpenBlock>,
+    ) -> Result<()> {
+        for &start in starts {
+            let at = (start - offset) as usize;
+            let own = bytes.get(at..).unwrap_or_default();
+            let parsed = database.log.parse_borrowed(start, own)?;
+            let (header, payload) = parsed
+                .ok_or_else(|| database.damage(start, "a packed block runs past its bounds"))?;
+            if header.kind != kind::PACKED {
+                return Err(database.damage(start, NO_DOCUMENT));
+            }
+            let number = start / PACKED_BLOCK_BYTES;
+            if keep || database.packed.has_room(number) {
+                let block = database.own_block(start, payload);
+                database.offer_block(&block);
+                blocks.push(block);
+            } else {
+                let from = at + RECORD_HEADER_BYTES;
+                blocks.push(OpenBlock {
+                    start,
+                    bytes: bytes.clone(),
+                    payload: from..from + payload.len(),
+                });
+            }
+        }
         Ok(())
     }
 }

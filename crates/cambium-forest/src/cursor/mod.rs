@@ -38,7 +38,8 @@ use trie::TrieSource;
 /// Bytes of documents that are read ahead together, and one document more.
 const READ_AHEAD_BYTES: u64 = 2 << 20;
 
-/// An entry before its document is read.
+/// An entry, its document perhaps not read yet.
+#[derive(Debug)]
 enum Candidate {
     Read(Document),
     Buffered(Box<[u8]>, DocumentAddress),
@@ -77,8 +78,11 @@ pub(crate) struct EntryCursor {
     direction: Direction,
     buffers: Vec<BufferSource>,
     run: RunSource,
+    /// The nearest key of buffers and run, once it was looked for; while it stays what it
+    /// is, whatever the trie comes to.
+    nearest: Option<Option<Vec<u8>>>,
     trie: TrieSource,
-    ready: VecDeque<Document>,
+    ready: VecDeque<Candidate>,
     /// How many entries the next fill makes ready.
     window: usize,
     ended: bool,
@@ -98,12 +102,8 @@ impl EntryCursor {
         EntryCursor {
             buffers,
             run: RunSource::new(pin.view.run.clone(), namespace, direction),
-            trie: TrieSource {
-                cursor: root.map(|root| pin.core.index.cursor(root)),
-                ahead: VecDeque::new(),
-                window: 1,
-                ended: false,
-            },
+            nearest: None,
+            trie: TrieSource::new(root.map(|root| pin.core.index.cursor(root))),
             pin,
             namespace,
             range,
@@ -144,6 +144,7 @@ impl EntryCursor {
     /// of all.
     fn place(&mut self, key: Option<&[u8]>) -> Result<()> {
         self.ready.clear();
+        self.nearest = None;
         self.ended = false;
         self.started = true;
         self.window = 1;
@@ -151,9 +152,7 @@ impl EntryCursor {
             buffer.seek(key.map_or(Bound::Unbounded, |key| Bound::Included(key.to_vec())));
         }
         self.run.seek(&self.pin, key)?;
-        self.trie.ahead.clear();
-        self.trie.ended = false;
-        self.trie.window = 1;
+        self.trie.restart();
         let forward = self.direction == Direction::Forward;
         if let Some(cursor) = &mut self.trie.cursor {
             let database = &self.pin.view.database;
@@ -213,7 +212,10 @@ impl EntryCursor {
     /// The next entry of the merge, its document perhaps not read yet.
     fn next_candidate(&mut self) -> Result<Option<Candidate>> {
         loop {
-            let nearest = self.nearest_buffered()?;
+            let nearest = match self.nearest.take() {
+                Some(nearest) => nearest,
+                None => self.nearest_buffered()?,
+            };
             let in_trie = self.trie.peek(&self.pin, self.direction)?;
             let trie_first = match (&nearest, in_trie) {
                 (_, None) => false,
@@ -221,7 +223,10 @@ impl EntryCursor {
                 (Some(nearest), Some(key)) => is_nearer(self.direction, key, nearest),
             };
             if trie_first {
-                let document = self.trie.ahead.pop_front();
+                if self.run.is_clear() {
+                    self.nearest = Some(nearest);
+                }
+                let document = self.trie.take();
                 match self.judge(document.as_ref().map(|document| &*document.key)) {
                     Judgement::Skip => continue,
                     Judgement::End => return Ok(None),
@@ -232,10 +237,7 @@ impl EntryCursor {
                 return Ok(None);
             };
             let newest = self.take_buffered(&key);
-            let is_same = |document: &Document| *document.key == *key;
-            if self.trie.ahead.front().is_some_and(is_same) {
-                self.trie.ahead.pop_front();
-            }
+            self.trie.take_if(&key);
             match self.judge(Some(&key)) {
                 Judgement::Skip => continue,
                 Judgement::End => return Ok(None),
@@ -289,45 +291,31 @@ impl EntryCursor {
         }
     }
 
-    /// Makes what the trie has read ahead ready, which nothing is merged with.
-    fn fill_from_trie(&mut self) -> Result<()> {
-        if self.trie.peek(&self.pin, self.direction)?.is_none() {
-            self.ended = true;
-            return Ok(());
-        }
-        let ahead = std::mem::take(&mut self.trie.ahead);
-        let ends = [ahead.front(), ahead.back()];
-        let is_inside = |end: &Document| matches!(self.judge(Some(&end.key)), Judgement::Take);
-        // They are in the order of their keys.
-        if ends.into_iter().flatten().all(is_inside) {
-            self.ready = ahead;
-            return Ok(());
-        }
-        for document in ahead {
+    /// The next document where nothing is merged with the trie any more.
+    fn next_of_trie(&mut self) -> Result<Option<Document>> {
+        while let Some(document) = self.trie.next(&self.pin, self.direction)? {
             match self.judge(Some(&document.key)) {
-                Judgement::Take => self.ready.push_back(document),
+                Judgement::Take => return Ok(Some(document)),
                 Judgement::Skip => {}
-                Judgement::End => {
-                    self.ended = true;
-                    break;
-                }
+                Judgement::End => break,
             }
         }
-        Ok(())
+        self.ended = true;
+        Ok(None)
     }
 
     /// Makes the next entries ready, their documents read together.
     fn fill(&mut self) -> Result<()> {
-        if self.buffers.iter().all(BufferSource::is_over) && self.run.is_over() {
-            return self.fill_from_trie();
-        }
-        let mut candidates = Vec::with_capacity(self.window);
+        let mut addresses: Vec<DocumentAddress> = Vec::new();
         let mut bytes = 0;
-        while candidates.len() < self.window && bytes < READ_AHEAD_BYTES {
+        while self.ready.len() < self.window && bytes < READ_AHEAD_BYTES {
             match self.next_candidate()? {
                 Some(candidate) => {
                     bytes += candidate.most_bytes();
-                    candidates.push(candidate);
+                    if let Candidate::Buffered(_, address) = &candidate {
+                        addresses.push(*address);
+                    }
+                    self.ready.push_back(candidate);
                 }
                 None => {
                     self.ended = true;
@@ -336,28 +324,23 @@ impl EntryCursor {
             }
         }
         self.window = (self.window * 2).min(self.pin.core.tuning.read_ahead);
-        let addresses: Vec<DocumentAddress> = candidates
-            .iter()
-            .filter_map(|candidate| match candidate {
-                Candidate::Buffered(_, address) => Some(*address),
-                Candidate::Read(_) => None,
-            })
-            .collect();
+        let read = self.read_ready(&addresses);
+        if read.is_err() {
+            self.ready.clear();
+        }
+        read
+    }
+
+    /// Reads the documents of those that are ready and have addresses.
+    fn read_ready(&mut self, addresses: &[DocumentAddress]) -> Result<()> {
         let database = &self.pin.view.database;
-        let mut read = self.pin.core.documents(database, &addresses)?.into_iter();
-        for candidate in candidates {
-            match candidate {
-                Candidate::Read(document) => self.ready.push_back(document),
-                Candidate::Buffered(key, address) => {
-                    let document = read.next().filter(|document| *document.key == *key);
-                    let document = document.ok_or_else(|| {
-                        database.damage(
-                            address.offset(),
-                            "a document has another key than the index says",
-                        )
-                    })?;
-                    self.ready.push_back(document);
-                }
+        let mut read = self.pin.core.documents(database, addresses)?.into_iter();
+        for candidate in &mut self.ready {
+            if let Candidate::Buffered(key, address) = candidate {
+                let document = read.next().filter(|document| *document.key == **key);
+                let what = "a document has another key than the index says";
+                let document = document.ok_or_else(|| database.damage(address.offset(), what))?;
+                *candidate = Candidate::Read(document);
             }
         }
         Ok(())
@@ -370,9 +353,16 @@ impl EntryCursor {
             self.begin()?;
         }
         while self.ready.is_empty() && !self.ended {
+            if self.buffers.iter().all(BufferSource::is_over) && self.run.is_over() {
+                return self.next_of_trie();
+            }
             self.fill()?;
         }
-        Ok(self.ready.pop_front())
+        match self.ready.pop_front() {
+            Some(Candidate::Read(document)) => Ok(Some(document)),
+            // All that are ready are read.
+            Some(Candidate::Buffered(..)) | None => Ok(None),
+        }
     }
 
     /// The key of the last entry answered.
@@ -419,15 +409,15 @@ impl Cursor for EntryCursor {
         if !self.started {
             self.begin()?;
         }
-        let key = match self.ready.pop_front() {
-            Some(document) => Some(document.key),
-            None if self.ended => None,
-            // The write buffers have whole keys: their documents are not read.
-            None => self.next_candidate()?.map(|candidate| match candidate {
-                Candidate::Read(document) => document.key,
-                Candidate::Buffered(key, _) => Value::copy_of(&key),
-            }),
+        let next = match self.ready.pop_front() {
+            None if !self.ended => self.next_candidate()?,
+            ready => ready,
         };
+        // The write buffers have whole keys: their documents are not read.
+        let key = next.map(|candidate| match candidate {
+            Candidate::Read(document) => document.key,
+            Candidate::Buffered(key, _) => Value::copy_of(&key),
+        });
         match &key {
             Some(key) => self.last = Some(key.clone()),
             None => self.ended = true,

@@ -54,6 +54,14 @@ impl RunSource {
         self.ahead.is_empty() && self.next.is_none()
     }
 
+    /// True if its next key, or that there is none, is known whatever other sources have.
+    pub fn is_clear(&self) -> bool {
+        match self.ahead.front() {
+            Some(first) => first.entry.is_whole,
+            None => self.next.is_none(),
+        }
+    }
+
     /// Goes to the first entry at a key or after it, in the direction, or to the first
     /// of all.
     pub fn seek(&mut self, pin: &Pin, key: Option<&[u8]>) -> Result<()> {

@@ -13,6 +13,7 @@ use cambium_io::Environment;
 use cambium_storage::creation::Making;
 
 use crate::core::Core;
+use crate::packed_reads::Stretch;
 use crate::write::WriteRequest;
 
 const LARGE: usize = 700 << 10;
@@ -50,8 +51,9 @@ fn what_is_read_ahead_is_bounded_by_bytes() {
         let mut entries = 0;
         while cursor.next().unwrap().is_some() {
             entries += 1;
-            let held = cursor.ready.iter().chain(&cursor.trie.ahead);
-            most = most.max(held.map(|held| held.value.len()).sum());
+            let ready = cursor.ready.iter().map(|held| held.most_bytes() as usize);
+            let ahead = cursor.trie.ahead.iter().map(Stretch::value_bytes);
+            most = most.max(ready.chain(ahead).sum());
         }
         assert_eq!(entries, 24);
         assert!(most > LARGE, "nothing is read ahead");

@@ -1,4 +1,8 @@
 //! What a cursor answers from a trie.
+//!
+//! Addresses are taken from the trie a leaf at a time. What they lead to is read ahead:
+//! first one document or packed block, then twice as many each time. A document of a
+//! packed block is made when the cursor comes to it, and no sooner.
 
 use std::collections::VecDeque;
 
@@ -7,26 +11,82 @@ use cambium_base::Result;
 
 use super::READ_AHEAD_BYTES;
 use crate::database::Document;
-use crate::document::DocumentAddress;
+use crate::document::{DocumentAddress, PACKED_BLOCK_BYTES};
 use crate::index::IndexCursor;
 use crate::nodes::Nodes;
+use crate::packed_reads::Stretch;
 use crate::view::Pin;
 
 /// What a cursor answers from the trie.
 #[derive(Debug)]
 pub(super) struct TrieSource {
     pub cursor: Option<IndexCursor>,
-    pub ahead: VecDeque<Document>,
-    pub window: usize,
-    pub ended: bool,
+    pub ahead: VecDeque<Stretch>,
+    front: Option<Document>,
+    /// How many documents and blocks the next read brings.
+    window: usize,
+    ended: bool,
 }
 
 impl TrieSource {
+    pub fn new(cursor: Option<IndexCursor>) -> Self {
+        TrieSource {
+            cursor,
+            ahead: VecDeque::new(),
+            front: None,
+            window: 1,
+            ended: false,
+        }
+    }
+
+    /// Forgets what was read ahead: the cursor is put elsewhere.
+    pub fn restart(&mut self) {
+        self.ahead.clear();
+        self.front = None;
+        self.window = 1;
+        self.ended = false;
+    }
+
+    /// The key of the next document.
     pub fn peek(&mut self, pin: &Pin, direction: Direction) -> Result<Option<&[u8]>> {
-        if self.ahead.is_empty() && !self.ended {
+        if self.front.is_none() {
+            self.front = self.make_next(pin, direction)?;
+        }
+        Ok(self.front.as_ref().map(|document| &*document.key))
+    }
+
+    /// The document whose key was peeked at.
+    pub fn take(&mut self) -> Option<Document> {
+        self.front.take()
+    }
+
+    /// Takes it if it has a key.
+    pub fn take_if(&mut self, key: &[u8]) {
+        self.front.take_if(|front| *front.key == *key);
+    }
+
+    /// The next document.
+    pub fn next(&mut self, pin: &Pin, direction: Direction) -> Result<Option<Document>> {
+        match self.front.take() {
+            Some(front) => Ok(Some(front)),
+            None => self.make_next(pin, direction),
+        }
+    }
+
+    fn make_next(&mut self, pin: &Pin, direction: Direction) -> Result<Option<Document>> {
+        loop {
+            if let Some(stretch) = self.ahead.front_mut() {
+                if let Some(document) = stretch.next(&pin.view.database)? {
+                    return Ok(Some(document));
+                }
+                self.ahead.pop_front();
+                continue;
+            }
+            if self.ended {
+                return Ok(None);
+            }
             self.read_ahead(pin, direction)?;
         }
-        Ok(self.ahead.front().map(|document| &*document.key))
     }
 
     fn read_ahead(&mut self, pin: &Pin, direction: Direction) -> Result<()> {
@@ -39,22 +99,29 @@ impl TrieSource {
             core: &pin.core,
             database,
         };
+        let forward = direction == Direction::Forward;
         let mut addresses: Vec<DocumentAddress> = Vec::with_capacity(self.window);
-        let mut bytes = 0;
-        while addresses.len() < self.window && bytes < READ_AHEAD_BYTES {
-            match cursor.advance(&nodes, direction == Direction::Forward)? {
-                Some(address) => {
-                    bytes += address.most_bytes();
-                    addresses.push(address);
+        let (mut reads, mut bytes, mut block) = (0, 0, None);
+        while reads < self.window && bytes < READ_AHEAD_BYTES && !self.ended {
+            let there = cursor.advance_many(&nodes, forward, |address| {
+                let of_block = address.is_packed().then(|| address.start());
+                if of_block.is_none() || of_block != block {
+                    if reads == self.window || bytes >= READ_AHEAD_BYTES {
+                        return false;
+                    }
+                    reads += 1;
+                    bytes += of_block.map_or_else(|| address.most_bytes(), |_| PACKED_BLOCK_BYTES);
+                    block = of_block;
                 }
-                None => {
-                    self.ended = true;
-                    break;
-                }
-            }
+                addresses.push(address);
+                true
+            });
+            self.ended = !there?;
         }
-        self.ahead = pin.core.documents(database, &addresses)?.into();
-        self.window = (self.window * 2).min(pin.core.tuning.read_ahead);
+        let most = pin.core.tuning.read_ahead;
+        let keep = self.window < most;
+        self.ahead = pin.core.stretches(database, &addresses, keep)?;
+        self.window = (self.window * 2).min(most);
         Ok(())
     }
 }

@@ -174,6 +174,42 @@ impl Cursor {
         }
     }
 
+    /// Goes on through the leaf that the cursor stands in, forward or back, over entries
+    /// whose values `take` accepts, and stands at the last of them: one look at the leaf for
+    /// all. The first value that is not accepted, and other leaves, are left to
+    /// [`Cursor::next`] and [`Cursor::previous`].
+    ///
+    /// # Errors
+    /// `Corruption`.
+    pub fn go_on_in_leaf<R: NodeReader + ?Sized>(
+        &mut self,
+        reader: &R,
+        forward: bool,
+        mut take: impl FnMut(u64) -> bool,
+    ) -> Result<()> {
+        let Some(station) = self.way.last_mut().filter(|_| self.place == Place::Entry) else {
+            return Ok(());
+        };
+        let leaf = view(reader, station.address, &station.node)?;
+        let before = station.position;
+        let (direction, step) = match forward {
+            true => (Direction::Forward, 1),
+            false => (Direction::Backward, usize::MAX),
+        };
+        loop {
+            // Before the first one it wraps around.
+            let next = station.position.wrapping_add(step);
+            if next >= leaf.values() || !take(leaf.value(next)) {
+                break;
+            }
+            station.position = next;
+        }
+        if station.position != before {
+            self.arrive(reader, Some(direction))?;
+        }
+        Ok(())
+    }
+
     fn leave(&mut self, place: Place) {
         self.way.clear();
         self.place = place;

@@ -112,6 +112,38 @@ impl Cursor {
         }
     }
 
+    /// Goes on over documents that lie in the same leaf, forward or back, as long as `take`
+    /// accepts them, and stands at the last of them. What comes behind them is left to
+    /// [`Cursor::next`] and [`Cursor::previous`].
+    ///
+    /// # Errors
+    /// `Corruption`. The cursor then stands nowhere.
+    pub fn go_on_in_leaf(
+        &mut self,
+        reader: &dyn NodeReader,
+        forward: bool,
+        mut take: impl FnMut(u64) -> bool,
+    ) -> Result<()> {
+        let mut last = None;
+        let (Some(station), Place::At { .. }) = (self.way.last_mut(), self.place) else {
+            return Ok(());
+        };
+        let gone = station
+            .tree
+            .go_on_in_leaf(reader, forward, |bits| match Link::decode(bits) {
+                Some(Link::Document(document)) if take(document) => {
+                    last = Some(document);
+                    true
+                }
+                _ => false,
+            });
+        if let Some(document) = last {
+            let has_key = false;
+            self.place = Place::At { document, has_key };
+        }
+        self.settled(gone.map(|()| true)).map(|_| ())
+    }
+
     /// Goes to the first document whose key is at or after `key`; false if there is
     /// none. Reads at most a few documents' keys, mostly none.
     ///
