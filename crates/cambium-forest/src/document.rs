@@ -1,8 +1,8 @@
 //! The place of a document, in the eight bytes that an index holds of it.
 //!
 //! ```text
-//! bit 63 62    61      60 ───────────── 20   19 ──── 12   11 ──────── 0
-//!     0  0    packed   offset / 8, 41 bits   length class   fingerprint
+//! bit 63 62   61 ───────────── 21     20     19 ──── 12   11 ──────── 0
+//!     0  0    offset / 8, 41 bits   packed   length class   fingerprint
 //! ```
 //!
 //! - The two top bits are free for the trie, which tells sub-trees from documents by
@@ -32,8 +32,9 @@ pub const OFFSET_LIMIT: u64 = DOCUMENT_ALIGNMENT << 41;
 pub const PACKED_BLOCK_BYTES: u64 = 4 << 10;
 
 const CLASS_SHIFT: u32 = 12;
-const OFFSET_SHIFT: u32 = 20;
-const PACKED: u64 = 1 << 61;
+const OFFSET_SHIFT: u32 = 21;
+/// Low, so that addresses in a small file have few bytes.
+const PACKED: u64 = 1 << 20;
 /// Units of the length classes of packed documents, bytes, and how many of the smaller.
 const PACKED_UNITS: (u64, u64) = (8, 32);
 const SMALLER_UNITS: u64 = 128;
@@ -86,7 +87,7 @@ impl DocumentAddress {
     /// A number that orders documents as they lie in the file: the offset of a record; of a
     /// packed document, one within its block.
     pub fn offset(self) -> u64 {
-        ((self.0 & (PACKED - 1)) >> OFFSET_SHIFT) * DOCUMENT_ALIGNMENT
+        ((self.0 & (u64::MAX >> 2)) >> OFFSET_SHIFT) * DOCUMENT_ALIGNMENT
     }
 
     /// Where the record or the block begins to be read, bytes from the start of the file.

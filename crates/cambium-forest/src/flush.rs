@@ -130,7 +130,7 @@ impl Core {
         let named = self
             .append_roots(maintenance, database, header, &roots, Copies::One)
             .inspect_err(|_| self.abandon_runs(database, &applied.runs))?;
-        self.name_header(maintenance, database, named)?;
+        self.name_header(maintenance, database, named, Copies::One)?;
         maintenance.sealed_at = None;
         if source.is_run() || !self.has_bug(SeededBug::PackedPlaceKept) {
             maintenance.packed_at = None;
@@ -338,7 +338,7 @@ impl Core {
         copies: Copies,
     ) -> Result<()> {
         let named = self.append_roots(maintenance, database, header, roots, copies)?;
-        self.name_header(maintenance, database, named)
+        self.name_header(maintenance, database, named, copies)
     }
 
     /// Appends a header with these roots. After a failure there is none in the log.
@@ -368,6 +368,7 @@ impl Core {
         maintenance: &mut Maintenance,
         database: &Database,
         (header, appended): (DatabaseHeader, Appended),
+        copies: Copies,
     ) -> Result<()> {
         self.sync_header(database)?;
         self.synced_through
@@ -375,7 +376,13 @@ impl Core {
         let before = maintenance.root;
         maintenance.root.name(&appended, database);
         let payload = maintenance.root.encode();
-        if let Err(error) = maintenance.superblock.write(&payload) {
+        let superblock = &mut maintenance.superblock;
+        let written = match copies {
+            Copies::One => superblock.write(&payload),
+            // No replay brings back what it says: the older copy must lead there too.
+            Copies::Two => superblock.write_both(&payload),
+        };
+        if let Err(error) = written {
             maintenance.root = before;
             return Err(self.unless_full(error));
         }

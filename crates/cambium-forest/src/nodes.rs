@@ -203,6 +203,8 @@ pub(crate) struct OpenRun {
     run: Option<Run>,
     /// How many nodes the run after it has.
     next: u32,
+    /// How many nodes the last changes took, where as many are expected of the next ones.
+    last: u64,
     /// Where the log ended when the last one was taken.
     taken_at: u64,
 }
@@ -218,6 +220,8 @@ pub(crate) struct NodeRuns<'a> {
     run: Option<Run>,
     /// How many nodes the next run has.
     next_run: u32,
+    /// How many are expected, as the last changes took so many; 0: not known.
+    expected: u64,
     /// Where the log ended when the last one was taken.
     taken_at: u64,
     /// Set where the caller holds the writer lock.
@@ -240,6 +244,7 @@ impl<'a> NodeRuns<'a> {
             database,
             run: None,
             next_run: 1,
+            expected: 0,
             taken_at: 0,
             exclusive: None,
             uses_abandoned: false,
@@ -275,6 +280,7 @@ impl<'a> NodeRuns<'a> {
     /// The same with what is left of a run, unless that lies far back.
     #[must_use]
     pub fn continuing(mut self, open: OpenRun) -> Self {
+        self.expected = open.last;
         if self.database.log.end().saturating_sub(open.taken_at) < FARTHEST_BACK {
             self.next_run = open.next.max(self.next_run);
             self.run = open.run;
@@ -290,6 +296,7 @@ impl<'a> NodeRuns<'a> {
         let open = OpenRun {
             run: self.run,
             next: self.next_run,
+            last: self.appended,
             taken_at: self.taken_at,
         };
         (open, self.retired)
@@ -321,8 +328,19 @@ impl<'a> NodeRuns<'a> {
         })
     }
 
+    /// How many nodes the next run has: what is left of those that are expected, then a few
+    /// at a time; twice as many as the run before it where none are expected.
+    fn run_length(&self) -> u32 {
+        if self.expected < u64::from(LARGEST_RUN / 4) {
+            return self.next_run;
+        }
+        let left = self.expected.saturating_sub(self.appended);
+        let few = (self.expected / 16).max(u64::from(FIRST_RUN));
+        left.max(few).min(u64::from(LARGEST_RUN)) as u32
+    }
+
     fn append_run(&mut self) -> Result<RunExtent> {
-        let count = self.next_run;
+        let count = self.run_length();
         let first = match self.exclusive {
             Some((sequence, session)) => self.database.take_nodes(count, sequence, session)?,
             None => self.take_beside_writers(count)?,

@@ -71,6 +71,7 @@ impl Core {
         header.start = behind_spare(&database, &header);
         let record = header_record(roots.sequence, roots.sequence, writer.session, false);
         let appended = self.append_header(&database, &header, &record, Copies::Two)?;
+        database.log.give_back_ahead()?;
         // Documents, nodes and header together: nothing names any of them yet.
         if !self.has_bug(SeededBug::CompactionUnsynced) {
             self.sync_header(&database)?;

@@ -209,9 +209,23 @@ impl LogFile {
         let (least, largest) = (self.geometry.least_growth, self.geometry.most_growth);
         let growth = match most {
             Some(most) => (end / 2).min(most / 8),
-            None => end / 8,
+            None => end / 16,
         };
         growth.clamp(least, largest)
+    }
+
+    /// Gives back most of the space that was taken ahead, of a log that will grow more
+    /// slowly from now on.
+    pub fn give_back_ahead(&self) -> Result<()> {
+        let mut tail = self.tail_exclusive();
+        let end = tail.end().next_multiple_of(self.geometry.block);
+        let wanted = end.saturating_add(self.geometry.least_growth);
+        if tail.allocated > wanted {
+            tail.close_window();
+            self.file.set_length(wanted)?;
+            tail.allocated = wanted;
+        }
+        Ok(())
     }
 
     /// Appends a record to the buffer; answers its offset. Call
