@@ -251,10 +251,22 @@ pub enum Act {
     Work(Box<Load>),
     /// Lets the store give space back.
     Compact,
+    /// Both at once; the time is that of the longer one.
+    Compacting(Box<Load>),
     /// Asks nothing for so many seconds.
     Idle(f64),
     /// Closes the store and opens it again, which is timed.
     Reopen,
+}
+
+impl Act {
+    /// The operations that it issues, if any.
+    pub fn load(&self) -> Option<&Load> {
+        match self {
+            Act::Work(load) | Act::Compacting(load) => Some(load),
+            Act::Compact | Act::Idle(_) | Act::Reopen => None,
+        }
+    }
 }
 
 /// How keys look. Their order of insertion is the workload's business.

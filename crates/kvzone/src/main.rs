@@ -69,9 +69,6 @@ enum Command {
     /// One store of a run; started by `kvzone run`
     #[command(hide = true)]
     Worker,
-    /// One compaction; started by `kvzone reproduce`
-    #[command(hide = true)]
-    CompactWorker,
 }
 
 fn main() -> ExitCode {
@@ -86,7 +83,6 @@ fn main() -> ExitCode {
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Worker => worker::run().map(done),
-        Command::CompactWorker => reproduce::p_fetch::child::run().map(done),
     };
     match result {
         Ok(code) => code,

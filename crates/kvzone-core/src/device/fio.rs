@@ -4,7 +4,6 @@
 //! mode and time; the ratio is that of the medians. The test file has no name
 //! any more, so `fio` opens it through `/proc/PID/fd/N` of this process.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -84,11 +83,7 @@ fn arguments(test_file: &TestFile, point: RandomPoint, limit: Duration) -> Resul
         Error::InvalidArgument("fio can only read files of the operating system".to_string())
     })?;
     let filename = format!("/proc/{}/fd/{descriptor}", std::process::id());
-    Ok(arguments_of(&filename, test_file.bytes, point, limit))
-}
-
-fn arguments_of(filename: &str, bytes: u64, point: RandomPoint, limit: Duration) -> Vec<String> {
-    vec![
+    Ok(vec![
         "--name=kvzone".to_string(),
         format!("--filename={filename}"),
         "--readonly".to_string(),
@@ -97,75 +92,14 @@ fn arguments_of(filename: &str, bytes: u64, point: RandomPoint, limit: Duration)
         "--norandommap".to_string(),
         "--randrepeat=0".to_string(),
         format!("--bs={BLOCK_BYTES}"),
-        format!("--size={bytes}"),
+        format!("--size={}", test_file.bytes),
         format!("--ioengine={}", engine_name(point.backend)),
         format!("--iodepth={}", point.depth),
         format!("--direct={}", u8::from(point.direct)),
         "--time_based".to_string(),
         format!("--runtime={}ms", limit.as_millis().max(1)),
         "--output-format=json".to_string(),
-    ]
-}
-
-/// Random reads a second that `fio` makes of a file, of which it reads `bytes`
-/// from the start.
-pub fn of_file(path: &Path, bytes: u64, point: RandomPoint, limit: Duration) -> Result<f64> {
-    // A colon would part two names.
-    let filename = path.display().to_string().replace(':', "\\:");
-    run(&arguments_of(&filename, bytes, point, limit))
-}
-
-/// When `fio` syncs what it has written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syncs {
-    /// Once for so many writes; a write is answered before that.
-    After(u64),
-    /// Each write by itself (`O_DSYNC`): it is durable when it is answered.
-    Each,
-}
-
-/// Direct writes, one behind the other, through io_uring.
-#[derive(Clone, Copy, Debug)]
-pub struct WritePoint {
-    /// Bytes of a write.
-    pub block_bytes: u64,
-    /// Writes under way.
-    pub depth: usize,
-    /// When they are synced.
-    pub syncs: Syncs,
-}
-
-/// Bytes a second that `fio` writes to a file of so many bytes, which it makes, allocates
-/// and leaves.
-///
-/// # Errors
-/// Where `fio` is not installed, or fails.
-pub fn write_file(path: &Path, bytes: u64, point: WritePoint, limit: Duration) -> Result<f64> {
-    let report = report_of(&write_arguments(path, bytes, point, limit))?;
-    bytes_written_per_second(&report)
-        .ok_or_else(|| failed("its report has no write.bw_bytes".to_string()))
-}
-
-fn write_arguments(path: &Path, bytes: u64, point: WritePoint, limit: Duration) -> Vec<String> {
-    // A colon would part two names.
-    let filename = path.display().to_string().replace(':', "\\:");
-    vec![
-        "--name=kvzone".to_string(),
-        format!("--filename={filename}"),
-        "--rw=write".to_string(),
-        format!("--bs={}", point.block_bytes),
-        format!("--size={bytes}"),
-        "--fallocate=posix".to_string(),
-        "--ioengine=io_uring".to_string(),
-        format!("--iodepth={}", point.depth),
-        "--direct=1".to_string(),
-        match point.syncs {
-            Syncs::After(writes) => format!("--fdatasync={}", writes.max(1)),
-            Syncs::Each => "--sync=dsync".to_string(),
-        },
-        format!("--runtime={}ms", limit.as_millis().max(1)),
-        "--output-format=json".to_string(),
-    ]
+    ])
 }
 
 fn failed(what: String) -> Error {
@@ -200,10 +134,6 @@ fn figure_of(report: &str, pointer: &str) -> Option<f64> {
     let report: Value = serde_json::from_str(json).ok()?;
     let rate = report.pointer(pointer)?.as_f64()?;
     (rate > 0.0).then_some(rate)
-}
-
-fn bytes_written_per_second(report: &str) -> Option<f64> {
-    figure_of(report, "/jobs/0/write/bw_bytes")
 }
 
 fn reads_per_second(report: &str) -> Option<f64> {
@@ -243,8 +173,5 @@ mod tests {
             None
         );
         assert_eq!(reads_per_second("no report"), None);
-        let report = "{\"jobs\":[{\"write\":{\"bw_bytes\":7000}}]}";
-        assert_eq!(bytes_written_per_second(report), Some(7000.0));
-        assert_eq!(reads_per_second(report), None);
     }
 }

@@ -277,6 +277,30 @@ impl Work<'_> {
         Ok(result)
     }
 
+    /// The same while the store is compacted; the time is that of the longer one.
+    pub fn run_compacting(
+        &self,
+        store: &Arc<dyn OpenStore>,
+        progress: &dyn Fn(u64),
+    ) -> Result<PhaseResult> {
+        let clock = Clock::start();
+        std::thread::scope(|scope| {
+            let compaction = scope.spawn(|| (store.compact(), clock.seconds()));
+            let mut result = self.run(store, progress)?;
+            let panicked = |_| {
+                let words = "a compaction panicked";
+                (
+                    Err(Error::store(self.adapter.name(), "compact", words)),
+                    0.0,
+                )
+            };
+            let (compacted, seconds) = compaction.join().unwrap_or_else(panicked);
+            result.seconds = result.seconds.max(seconds);
+            result.failure = result.failure.take().or(compacted.err());
+            Ok(result)
+        })
+    }
+
     /// What all threads of the phase have alike.
     fn issue<'b>(
         &'b self,

@@ -13,11 +13,9 @@
 //! | [`html`] | one page without outside links |
 //! | [`chart`] | its charts, as SVG |
 //! | [`charts`] | which charts a workload has |
-//! | [`bars`] | stacked bars, as SVG |
 //! | [`text`] | figures as people read them |
 
 pub mod advice;
-pub mod bars;
 pub mod chart;
 pub mod charts;
 pub mod compare;

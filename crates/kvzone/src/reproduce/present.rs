@@ -6,7 +6,7 @@ use std::path::Path;
 
 use comfy_table::{CellAlignment, presets};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::report::chart::escape;
+use kvzone_core::report::chart::{DotRow, dots, escape};
 use kvzone_core::report::html;
 use kvzone_core::report::text::{or_dash, three_digits};
 use kvzone_core::statistics::verdict::{Comparison, Verdict};
@@ -75,8 +75,38 @@ pub(super) fn show(figure: &'static Figure, measured: &Measured) -> Shown {
             (figure.claims)(&measured.of_round(round))
         }),
         conditions: conditions(figure, measured),
-        charts: measured.charts.clone(),
+        charts: charts(figure, measured),
     }
+}
+
+/// The first column of each point, a row a store and a dot a round.
+fn charts(figure: &Figure, measured: &Measured) -> String {
+    let Some(column) = figure.columns.first() else {
+        return String::new();
+    };
+    let Of::Rounds(metric) = column.of else {
+        return String::new();
+    };
+    let mut charts = String::new();
+    for (workload, title) in figure.tables {
+        for (place, point) in measured.labels().enumerate() {
+            let cells = measured.of_workload(workload).enumerate();
+            let rows = cells.filter(|(_, cell)| cell.point == place);
+            let rows: Vec<DotRow> = rows
+                .map(|(number, cell)| DotRow {
+                    name: cell.label.to_string(),
+                    colour: number,
+                    values: cell.rounds.iter().filter_map(metric).collect(),
+                    median: cell.median(metric),
+                })
+                .collect();
+            let head = [*title, point, column.head].map(escape);
+            let head: Vec<String> = head.into_iter().filter(|text| !text.is_empty()).collect();
+            let drawn = dots(&rows, false, column.write);
+            charts += &format!("<h3>{}</h3>{drawn}", head.join(", "));
+        }
+    }
+    charts
 }
 
 /// A store with its version.
@@ -159,7 +189,7 @@ fn text_of(figure: &Figure, measured: &Measured, cell: &Cell, column: &Column) -
 fn conditions(figure: &Figure, measured: &Measured) -> String {
     let papers = match figure.how {
         How::Campaigns(paper) => paper.conditions,
-        How::Cells(..) | How::Tables(..) => "",
+        How::Cells(..) => "",
     };
     let mut text = rounds(measured, figure.what) + papers;
     for point in &measured.points {
@@ -191,7 +221,7 @@ pub(super) struct Shown {
     pub(super) claims: Vec<Claim>,
     /// The conditions of the figures, as lines.
     pub(super) conditions: String,
-    /// Bars for the page.
+    /// Charts for the page.
     pub(super) charts: String,
 }
 
@@ -228,7 +258,7 @@ impl Shown {
         text
     }
 
-    /// As a page, with the bars above.
+    /// As a page, with the charts above.
     fn html(&self, title: &str, command: &str) -> String {
         let mut body = self.charts.clone();
         let line = |cells: &[String], kind: &str| {

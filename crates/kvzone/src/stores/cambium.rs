@@ -344,7 +344,8 @@ impl OpenStore for Open {
         };
         let number = |value: &StatisticValue| match value {
             StatisticValue::Count(number) | StatisticValue::Bytes(number) => Some(*number as f64),
-            _ => None,
+            StatisticValue::Ratio(ratio) => Some(*ratio),
+            StatisticValue::Text(_) => None,
         };
         let entries = statistics.entries.iter();
         entries
