@@ -65,6 +65,31 @@ pub struct Job {
     pub steps: Vec<Step>,
 }
 
+impl Job {
+    /// A load on a store with its own settings, `Written`, in memory of 1 MiB.
+    pub fn new(store: &str, folder: impl Into<PathBuf>, load: Load) -> Job {
+        Job {
+            store: store.to_string(),
+            repeat: 0,
+            folder: folder.into(),
+            durability: DurabilityName::Written,
+            budget_bytes: 1 << 20,
+            memory_limit_bytes: None,
+            profile: Profile::Equal,
+            overrides: BTreeMap::new(),
+            cold: false,
+            warm: false,
+            reopen: None,
+            after_kill: false,
+            compact: false,
+            record: None,
+            variant: None,
+            load,
+            steps: Vec::new(),
+        }
+    }
+}
+
 /// After what a store is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -509,25 +509,7 @@ mod tests {
     use super::*;
 
     fn story() -> Story {
-        let job = Job {
-            store: "memory".to_string(),
-            repeat: 0,
-            folder: std::path::PathBuf::new(),
-            durability: kvzone_core::adapter::DurabilityName::Written,
-            budget_bytes: 0,
-            memory_limit_bytes: None,
-            profile: kvzone_core::adapter::Profile::Equal,
-            overrides: Default::default(),
-            cold: false,
-            warm: false,
-            reopen: None,
-            after_kill: false,
-            compact: false,
-            record: None,
-            variant: None,
-            load: kvzone_core::job::Load::default(),
-            steps: Vec::new(),
-        };
+        let job = Job::new("memory", "", kvzone_core::job::Load::default());
         Story {
             counted: true,
             ..Story::new(&job)

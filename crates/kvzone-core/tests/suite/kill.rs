@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use cambium_base::Durability;
 use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, Change, DurabilityName, OpenRequest, OpenStore, Profile,
-    Session, Visit, no_scan,
+    Adapter, Capabilities, Change, DurabilityName, OpenRequest, OpenStore, Session, one_by_one,
 };
 use kvzone_core::driver::{PhaseResult, run_job};
 use kvzone_core::error::{Error, Result};
@@ -89,27 +88,14 @@ impl Adapter for Store {
         "forgets in one way"
     }
 
-    fn probe(&self) -> Availability {
-        Availability::Found {
-            version: format!("{:?}", self.memory),
-            path: None,
-        }
-    }
-
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            ordered: false,
             atomic_batches: true,
             concurrent_writers: true,
             durabilities: &[Durability::Buffered, Durability::Synced],
-            sizes_its_cache: false,
-            compacts: false,
             persistent: true,
+            ..Capabilities::BARE
         }
-    }
-
-    fn settings(&self, _: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(BTreeMap::new())
     }
 
     fn open(&self, _: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
@@ -133,14 +119,6 @@ impl OpenStore for Store {
         if state.loaded.is_none() {
             state.loaded = Some(state.entries.clone());
         }
-        Ok(())
-    }
-
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compact(&self) -> Result<()> {
         Ok(())
     }
 
@@ -174,17 +152,7 @@ impl Session for Store {
     }
 
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        for change in changes {
-            match change {
-                Change::Put { key, value } => self.put(key, value)?,
-                Change::Delete { key } => self.delete(key)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn scan(&mut self, _: &[u8], _: u64, _: &mut Visit<'_>) -> Result<u64> {
-        Err(no_scan("forgetful"))
+        one_by_one(self, changes)
     }
 }
 
@@ -192,30 +160,17 @@ impl Session for Store {
 /// the store is opened a second time.
 fn after_kill(memory: Memory, change: impl Fn(&mut Job)) -> PhaseResult {
     let folder = tempfile::tempdir().unwrap();
+    let load = Load {
+        workload: "overwrite".to_string(),
+        keys: 500,
+        value_bytes: SizeChoice::Uniform(30, 90),
+        until: Until::Operations(2_000),
+        ..Load::default()
+    };
     let mut job = Job {
-        steps: Vec::new(),
-        store: "forgetful".to_string(),
-        repeat: 0,
-        folder: folder.path().to_path_buf(),
         durability: DurabilityName::Synced,
-        budget_bytes: 1 << 20,
-        memory_limit_bytes: None,
-        profile: Profile::Equal,
-        overrides: BTreeMap::new(),
-        cold: false,
-        warm: false,
         reopen: Some(After::Kill),
-        after_kill: false,
-        compact: false,
-        record: None,
-        variant: None,
-        load: Load {
-            workload: "overwrite".to_string(),
-            keys: 500,
-            value_bytes: SizeChoice::Uniform(30, 90),
-            until: Until::Operations(2_000),
-            ..Load::default()
-        },
+        ..Job::new("forgetful", folder.path(), load)
     };
     change(&mut job);
     let store = Store::of(memory);

@@ -11,7 +11,12 @@ use super::measured::{Cell, Measured, PointUsed};
 use super::runner::Asked;
 
 /// Branches of the figure's curves, and those at which the curve of 10b is shown too.
-const BRANCHES: &[Contestant] = &[store("b = 2"), store("b = 8"), store("b = 64"), store("b = 256")];
+const BRANCHES: &[Contestant] = &[
+    store("b = 2"),
+    store("b = 8"),
+    store("b = 64"),
+    store("b = 256"),
+];
 
 fn branches(one: &Contestant) -> Option<u64> {
     one.label.trim_start_matches("b = ").parse().ok()
@@ -90,13 +95,10 @@ fn claims(it: &Measured) -> Vec<Claim> {
         analysis.new_leaf_fanout(),
     );
     let (leaf, trie, new) = fanouts;
-    let shrinks = BRANCHES
-        .iter()
-        .filter_map(branches)
-        .all(|b| {
-            let even = b * leaf;
-            analysis.space_ratio(even + 1, b) <= 1.0 && analysis.space_ratio(even / 2, b) > 1.0
-        });
+    let shrinks = BRANCHES.iter().filter_map(branches).all(|b| {
+        let even = b * leaf;
+        analysis.space_ratio(even + 1, b) <= 1.0 && analysis.space_ratio(even / 2, b) > 1.0
+    });
     vec![
         Claim::new(
             "fL, fN and fL new are 56, 256 and 64",

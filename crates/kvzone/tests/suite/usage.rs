@@ -129,23 +129,6 @@ fn a_disk_without_room_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
-    let folder = folder();
-    let arguments = [
-        "run",
-        "--stores",
-        "hanging",
-        "--workload",
-        "fill-random",
-        "--json",
-        "no/such/out.json",
-    ];
-    let output = kvzone(folder.path(), &arguments);
-    assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("no/such/out.json"));
-}
-
-#[test]
 fn what_no_store_can_do_is_unsupported_and_what_one_can_is_done() {
     let folder = folder();
     let output = run(

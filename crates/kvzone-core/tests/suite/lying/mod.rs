@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use cambium_base::Durability;
 use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, Change, OpenRequest, OpenStore, Session, Visit, no_scan,
+    Adapter, Capabilities, Change, OpenRequest, OpenStore, Session, Visit, no_scan, one_by_one,
 };
+use kvzone_core::driver::clock::Clock;
 use kvzone_core::error::{Error, Result};
 
 /// What a [`Lying`] store gets wrong.
@@ -25,17 +26,21 @@ pub enum Lie {
     ScanStrangeKey,
     FailsAfter(u32),
     PanicsAfter(u32),
+    /// Right, but it stands still in the last 100 ms of every second: a closed loop
+    /// hides it in one slow call of thousands, and in an open loop a tenth of all
+    /// operations are due while nothing moves.
+    Stalls,
 }
 
 /// A store in memory, without scans, that is wrong in one way. It outlives
 /// being closed.
 pub struct Lying {
-    lie: Lie,
     store: Arc<LyingStore>,
 }
 
 struct LyingStore {
     lie: Lie,
+    clock: Clock,
     entries: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     writes: Mutex<u32>,
 }
@@ -44,10 +49,11 @@ impl Lying {
     pub fn new(lie: Lie) -> Self {
         let store = Arc::new(LyingStore {
             lie,
+            clock: Clock::start(),
             entries: Mutex::default(),
             writes: Mutex::default(),
         });
-        Lying { lie, store }
+        Lying { store }
     }
 }
 
@@ -60,27 +66,13 @@ impl Adapter for Lying {
         "is wrong in one way"
     }
 
-    fn probe(&self) -> Availability {
-        Availability::Found {
-            version: format!("{:?}", self.lie),
-            path: None,
-        }
-    }
-
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            ordered: format!("{:?}", self.lie).starts_with("Scan"),
-            atomic_batches: false,
-            concurrent_writers: false,
+            ordered: format!("{:?}", self.store.lie).starts_with("Scan"),
             durabilities: &[Durability::Written],
-            sizes_its_cache: false,
-            compacts: false,
             persistent: true,
+            ..Capabilities::BARE
         }
-    }
-
-    fn settings(&self, _request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(BTreeMap::new())
     }
 
     fn open(&self, _request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
@@ -97,16 +89,18 @@ impl OpenStore for LyingStore {
         Ok(())
     }
 
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compact(&self) -> Result<()> {
-        Ok(())
-    }
-
     fn close(self: Arc<Self>) -> Result<()> {
         Ok(())
+    }
+}
+
+impl LyingStore {
+    fn stall(&self) {
+        const SECOND: u64 = 1_000_000_000;
+        let now = self.clock.now();
+        if self.lie == Lie::Stalls && now % SECOND >= 900_000_000 {
+            self.clock.wait_until((now / SECOND + 1) * SECOND, SECOND);
+        }
     }
 }
 
@@ -117,6 +111,7 @@ struct LyingSession {
 impl Session for LyingSession {
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
+        self.store.stall();
         let entries = self.store.entries.lock().unwrap();
         let found = match self.store.lie {
             Lie::OtherKeysValue => entries.values().next(),
@@ -155,13 +150,7 @@ impl Session for LyingSession {
     }
 
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        for change in changes {
-            match change {
-                Change::Put { key, value } => self.put(key, value)?,
-                Change::Delete { key } => self.delete(key)?,
-            }
-        }
-        Ok(())
+        one_by_one(self, changes)
     }
 
     fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
