@@ -238,7 +238,6 @@ impl Work<'_> {
                 } else {
                     SizeChoice::Fixed(1)
                 },
-                gathers: self.gathers(),
                 in_flight: self.in_flight() as usize,
                 ..self.issue(&signals, &counter.0, mix_two(self.phase as u64, thread))
             };
@@ -315,7 +314,6 @@ impl Work<'_> {
             given_up: &signals.given_up,
             governor: None,
             batch: SizeChoice::Fixed(1),
-            gathers: false,
             in_flight: 0,
             batch_seed: mix_two(mix_two(self.load.seed, BATCHES), purpose),
             key_bytes: self.plan.keys.longest_bytes(),
@@ -325,12 +323,6 @@ impl Work<'_> {
             enough: None,
             progress,
         }
-    }
-
-    /// Whether changes are put together while others are read.
-    fn gathers(&self) -> bool {
-        let reads = self.mix().iter().any(|(kind, _)| kind.reads());
-        self.batch().largest() > 1 && reads && self.writes()
     }
 
     /// Whether the threads that count change anything.
