@@ -11,6 +11,7 @@
 //! | [`compare`] | two reports beside each other: better, worse, or nobody knows |
 //! | [`terminal`] | the summary as a table |
 //! | [`html`] | one page without outside links |
+//! | [`grid`] | a table as text, Markdown and HTML |
 //! | [`chart`] | its charts, as SVG |
 //! | [`charts`] | which charts a workload has |
 //! | [`text`] | figures as people read them |
@@ -19,6 +20,7 @@ pub mod advice;
 pub mod chart;
 pub mod charts;
 pub mod compare;
+pub mod grid;
 pub mod html;
 pub mod recovery;
 pub mod summary;

@@ -168,6 +168,16 @@ pub struct Row {
     pub unranked: Option<&'static str>,
 }
 
+impl Row {
+    /// The store with its version.
+    pub fn named(&self) -> String {
+        match &self.version {
+            Some(version) if !version.is_empty() => format!("{} {version}", self.store),
+            _ => self.store.clone(),
+        }
+    }
+}
+
 /// A store against the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
@@ -395,22 +405,10 @@ fn line_text(
     comparison: &Result<Comparison, &'static str>,
     conditions: &Conditions,
 ) -> String {
-    let named = |row: &Row| match &row.version {
-        Some(version) if !version.is_empty() => format!("{} {version}", row.store),
-        _ => row.store.clone(),
-    };
-    let head = format!("{} : {}", named(row), named(first));
+    let head = format!("{} : {}", row.named(), first.named());
     let found = match comparison {
         Err(reason) => return format!("{head}: not ranked, {reason} ({})", conditions.text()),
         Ok(found) => found,
-    };
-    let range = match found.interval {
-        Some(interval) => format!(
-            " [{}, {}]",
-            text::three_digits(interval.low),
-            text::three_digits(interval.high)
-        ),
-        None => String::new(),
     };
     let verdict = match found.verdict {
         Verdict::Higher => format!("{} is ahead", row.store),
@@ -419,8 +417,11 @@ fn line_text(
         Verdict::Noise => "no winner: noise drowns the difference".to_string(),
         Verdict::Unknown => "no winner from fewer than five rounds".to_string(),
     };
-    let ratio = text::three_digits(found.ratio);
-    format!("{head} = {ratio}{range}: {verdict} ({})", conditions.text())
+    format!(
+        "{head} = {}: {verdict} ({})",
+        found.text(),
+        conditions.text()
+    )
 }
 
 fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<String> {
