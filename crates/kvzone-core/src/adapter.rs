@@ -56,6 +56,17 @@ impl Capabilities {
         compacts: false,
         persistent: false,
     };
+
+    /// All there is.
+    pub const BEST: Capabilities = Capabilities {
+        ordered: true,
+        atomic_batches: true,
+        concurrent_writers: true,
+        durabilities: &Durability::ALL,
+        sizes_its_cache: true,
+        compacts: true,
+        persistent: true,
+    };
 }
 
 /// Whether a store can be run here.

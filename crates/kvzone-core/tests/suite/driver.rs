@@ -292,7 +292,7 @@ fn what_a_store_cannot_do_is_refused_with_its_name() {
     ] {
         let mut job = job(&folder, "read-random");
         change(&mut job);
-        let error = run_job(&Lying::new(Lie::None), &job, &()).unwrap_err();
+        let error = run_job(&Lying::new(Lie::LosesAKey), &job, &()).unwrap_err();
         assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }

@@ -210,12 +210,8 @@ impl Adapter for Cambium {
             // An engine with a choice of keys keeps numbers in order, and says
             // of others when it is opened.
             ordered: self.kind.name() != "alphard",
-            atomic_batches: true,
-            concurrent_writers: true,
-            durabilities: &Durability::ALL,
             sizes_its_cache: self.has("cache_bytes"),
-            compacts: true,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 

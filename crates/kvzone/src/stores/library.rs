@@ -20,3 +20,24 @@ pub(super) fn availability(found: Result<(String, PathBuf)>) -> Availability {
         },
     }
 }
+
+/// Of a store in Rust whose feature, of the same name, was left out.
+pub(super) fn not_compiled_in(store: &str) -> Availability {
+    Availability::Missing {
+        what: format!("this kvzone was built without feature {store}"),
+        remedy: format!("cargo build --release --package kvzone --features {store}"),
+    }
+}
+
+/// What opening it answers.
+pub(super) fn missing(store: &str, found: Availability) -> Error {
+    let (what, remedy) = match found {
+        Availability::Missing { what, remedy } => (what, remedy),
+        Availability::Found { .. } => ("it is here".to_string(), String::new()),
+    };
+    Error::Missing {
+        store: store.to_string(),
+        what,
+        remedy,
+    }
+}

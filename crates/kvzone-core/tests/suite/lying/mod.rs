@@ -26,6 +26,12 @@ pub enum Lie {
     ScanStrangeKey,
     FailsAfter(u32),
     PanicsAfter(u32),
+    /// Of a store that is opened again: every tenth key is as it was when the load had
+    /// ended, or not there; what was deleted is there; a byte of one value is another.
+    KeepsOlder,
+    Loses,
+    BringsBack,
+    Damages,
     /// Right, but it stands still in the last 100 ms of every second: a closed loop
     /// hides it in one slow call of thousands, and in an open loop a tenth of all
     /// operations are due while nothing moves.
@@ -41,9 +47,15 @@ pub struct Lying {
 struct LyingStore {
     lie: Lie,
     clock: Clock,
-    entries: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    entries: Mutex<Entries>,
     writes: Mutex<u32>,
+    /// Of the first sync, which ends the load.
+    loaded: Mutex<Option<Entries>>,
+    deleted: Mutex<Entries>,
+    opened: Mutex<u32>,
 }
+
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Lying {
     pub fn new(lie: Lie) -> Self {
@@ -52,6 +64,9 @@ impl Lying {
             clock: Clock::start(),
             entries: Mutex::default(),
             writes: Mutex::default(),
+            loaded: Mutex::default(),
+            deleted: Mutex::default(),
+            opened: Mutex::default(),
         });
         Lying { store }
     }
@@ -69,13 +84,21 @@ impl Adapter for Lying {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             ordered: format!("{:?}", self.store.lie).starts_with("Scan"),
-            durabilities: &[Durability::Written],
+            durabilities: match self.store.lie {
+                Lie::LosesAKey => &[Durability::Written],
+                _ => &Durability::ALL,
+            },
             persistent: true,
             ..Capabilities::BARE
         }
     }
 
     fn open(&self, _request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+        let mut opened = self.store.opened.lock().unwrap();
+        *opened += 1;
+        if *opened == 2 {
+            self.store.wake();
+        }
         Ok(self.store.clone())
     }
 }
@@ -86,6 +109,11 @@ impl OpenStore for LyingStore {
     }
 
     fn sync(&self) -> Result<()> {
+        let entries = self.entries.lock().unwrap();
+        self.loaded
+            .lock()
+            .unwrap()
+            .get_or_insert_with(|| entries.clone());
         Ok(())
     }
 
@@ -95,6 +123,25 @@ impl OpenStore for LyingStore {
 }
 
 impl LyingStore {
+    fn wake(&self) {
+        let mut entries = self.entries.lock().unwrap();
+        let loaded = self.loaded.lock().unwrap().clone().unwrap_or_default();
+        let tenth: Vec<Vec<u8>> = entries.keys().step_by(10).cloned().collect();
+        match self.lie {
+            Lie::KeepsOlder => {
+                let older = |key: Vec<u8>| (key.clone(), loaded[&key].clone());
+                entries.extend(tenth.into_iter().map(older));
+            }
+            Lie::Loses => entries.retain(|key, _| !tenth.contains(key)),
+            Lie::BringsBack => entries.append(&mut self.deleted.lock().unwrap()),
+            Lie::Damages => {
+                let value = entries.values_mut().next().unwrap();
+                *value.last_mut().unwrap() ^= 1;
+            }
+            _ => {}
+        }
+    }
+
     fn stall(&self) {
         const SECOND: u64 = 1_000_000_000;
         let now = self.clock.now();
@@ -139,13 +186,20 @@ impl Session for LyingSession {
             Lie::OlderVersion if many > 2_000 => return Ok(()),
             _ => {}
         }
+        self.store.deleted.lock().unwrap().remove(key);
         let mut entries = self.store.entries.lock().unwrap();
         entries.insert(key.to_vec(), value.to_vec());
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.store.entries.lock().unwrap().remove(key);
+        if let Some(value) = self.store.entries.lock().unwrap().remove(key) {
+            self.store
+                .deleted
+                .lock()
+                .unwrap()
+                .insert(key.to_vec(), value);
+        }
         Ok(())
     }
 

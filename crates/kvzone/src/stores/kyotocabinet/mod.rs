@@ -199,11 +199,9 @@ impl Adapter for KyotoCabinet {
         Capabilities {
             ordered: false,
             atomic_batches: false,
-            concurrent_writers: true,
             durabilities: durabilities(false),
-            sizes_its_cache: true,
             compacts: false,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 

@@ -177,11 +177,8 @@ impl Adapter for TokyoCabinet {
         Capabilities {
             ordered: false,
             atomic_batches: false,
-            concurrent_writers: true,
             durabilities: durabilities(false),
-            sizes_its_cache: true,
-            compacts: true,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 
