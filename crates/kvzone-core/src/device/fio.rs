@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::random::{self, RandomPoint};
 use super::report::FioComparison;
 use super::test_file::{BLOCK_BYTES, TestFile};
+use crate::statistics::median;
 
 /// Fails, with the package to install, where there is no `fio`.
 pub fn check_installed() -> Result<()> {
@@ -40,6 +41,7 @@ pub fn compare(
     repeats: usize,
     done: &mut dyn FnMut(),
 ) -> Result<FioComparison> {
+    let middle = |rates: &[f64]| median(rates).unwrap_or(0.0);
     let engine = engine_name(point.backend);
     let arguments = arguments(test_file, point, limit)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -62,7 +64,7 @@ pub fn compare(
         direct: point.direct,
         depth: point.depth,
         block_bytes: BLOCK_BYTES,
-        ratio: median(&ours) / median(&theirs).max(1e-9),
+        ratio: middle(&ours) / middle(&theirs).max(1e-9),
         reads_per_second: ours,
         fio_reads_per_second: theirs,
         fio_command: format!("fio {}", arguments.join(" ")),
@@ -140,28 +142,9 @@ fn reads_per_second(report: &str) -> Option<f64> {
     figure_of(report, "/jobs/0/read/iops")
 }
 
-/// The middle one; of an even number the mean of the middle two; 0 of none.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians_of_odd_even_and_none() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(median(&[]), 0.0);
-    }
 
     #[test]
     fn the_rate_is_found_behind_warnings_and_nothing_is_made_up() {

@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use kvzone_core::adapter::Availability;
+use cambium::Durability;
+use kvzone_core::adapter::{Availability, DurabilityName, OpenRequest};
 use kvzone_core::error::{Error, Result};
 
 /// What [`kvzone_core::adapter::Adapter::probe`] answers for a library.
@@ -40,4 +41,25 @@ pub(super) fn missing(store: &str, found: Availability) -> Error {
         what,
         remedy,
     }
+}
+
+/// True for the B+-tree of a library that has hash databases too.
+pub(super) fn is_tree(request: &OpenRequest) -> bool {
+    request.overrides.get("type").is_some_and(|it| it == "tree")
+}
+
+/// What their writes can promise: none of a hash database stays in the process.
+pub(super) fn durabilities(tree: bool) -> &'static [Durability] {
+    let all = &Durability::ALL;
+    if tree { all } else { &all[1..] }
+}
+
+pub(super) fn refuse_buffered(store: &str, request: &OpenRequest, tree: bool) -> Result<()> {
+    if tree || request.durability != DurabilityName::Buffered {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        store: store.to_string(),
+        what: "buffered writes in a hash database: none stays in the process".to_string(),
+    })
 }

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
-use crate::harness::{command, folder, kvzone, matrix, read, report, run, runs, text, units};
+use crate::harness::{
+    command, folder, kvzone, matrix, read, report, run, runs, text, units, words,
+};
 use serde_json::Value;
 
 /// What design and readers of the JSON agree on.
@@ -57,12 +59,7 @@ pub fn every_field_of_the_json_is_there_for_good_and_for_broken_runs() {
     let folder = folder();
     let output = run(
         folder.path(),
-        &[
-            "--stores",
-            "memory,null,crashing",
-            "--workload",
-            "read-random",
-        ],
+        &words("--stores memory,null,crashing --workload read-random"),
     );
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
     let report = report(folder.path());
@@ -132,14 +129,7 @@ pub fn a_hang_is_ended_and_named_and_the_others_go_on() {
     let folder = folder();
     let output = run(
         folder.path(),
-        &[
-            "--stores",
-            "hanging,memory",
-            "--workload",
-            "fill-random",
-            "--patience",
-            "0.5",
-        ],
+        &words("--stores hanging,memory --workload fill-random --patience 0.5"),
     );
     assert_eq!(output.status.code(), Some(3));
     assert!(
@@ -221,15 +211,7 @@ pub fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
 
 pub fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
     let folder = folder();
-    let arguments = [
-        "run",
-        "--stores",
-        "hanging",
-        "--workload",
-        "fill-random",
-        "--json",
-        "no/such/out.json",
-    ];
+    let arguments = words("run --stores hanging --workload fill-random --json no/such/out.json");
     let output = kvzone(folder.path(), &arguments);
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("no/such/out.json"));
@@ -270,12 +252,7 @@ const SEED: &str = "1";
 
 pub fn every_cell_of_every_store_is_on_the_page_and_a_failed_store_is_shown_as_failed() {
     let folder = folder();
-    let stores = [
-        "--stores",
-        "forest,wisckey,zdb,memory,crashing",
-        "--repeat",
-        "1",
-    ];
+    let stores = words("--stores forest,wisckey,zdb,memory,crashing --repeat 1");
     let done = matrix(folder.path(), &stores);
     assert_eq!(done.status.code(), Some(3), "a store crashed");
     let (printed, page) = (text(&done.stdout), read(folder.path(), "matrix.html"));

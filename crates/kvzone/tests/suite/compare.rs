@@ -1,25 +1,16 @@
 //! `kvzone compare`, as people and scripts meet it.
 
-use crate::harness::{folder, kvzone, report, text};
+use crate::harness::{folder, kvzone, report, text, words};
 
 #[test]
 fn compare_tells_by_its_exit_status_what_became_worse() {
     let folder = folder();
     let made = kvzone(
         folder.path(),
-        &[
-            "run",
-            "--stores",
-            "memory",
-            "--workload",
-            "fill-random",
-            "--keys",
-            "500",
-            "--repeat",
-            "5",
-            "--json",
-            "out.json",
-        ],
+        &words(
+            "run --stores memory --workload fill-random --keys 500 --repeat 5 --json \
+            out.json",
+        ),
     );
     assert!(made.status.success(), "{}", text(&made.stderr));
     let first = report(folder.path());

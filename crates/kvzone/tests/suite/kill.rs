@@ -1,7 +1,7 @@
 //! `--reopen kill`: a real process is killed while it writes, and what it had
 //! acknowledged is looked up.
 
-use crate::harness::{folder, kvzone, run, text};
+use crate::harness::{folder, kvzone, run, text, words};
 
 #[test]
 fn nothing_is_killed_that_keeps_nothing_or_has_no_keys_to_write_on() {
@@ -12,23 +12,9 @@ fn nothing_is_killed_that_keeps_nothing_or_has_no_keys_to_write_on() {
         &[&kill[..], &["ycsb-a", "--stores", "memory"]].concat(),
     );
     assert_eq!(memory.status.code(), Some(2), "{}", text(&memory.stderr));
-    let trace = [
-        "--workload",
-        "fill-random",
-        "--stores",
-        "memory",
-        "--record",
-        "trace",
-    ];
+    let trace = words("--workload fill-random --stores memory --record trace");
     assert!(run(folder.path(), &trace).status.success());
-    let replay = [
-        "run",
-        "--stores",
-        "zdb",
-        "--workload",
-        "trace:trace",
-        "--reopen=kill",
-    ];
+    let replay = words("run --stores zdb --workload trace:trace --reopen=kill");
     let replay = kvzone(folder.path(), &replay);
     assert_eq!(replay.status.code(), Some(2));
     assert!(

@@ -50,28 +50,11 @@ pub fn text(bytes: &[u8]) -> String {
 
 /// `matrix` with so little work that the numbers mean nothing.
 pub fn matrix(folder: &Path, more: &[&str]) -> Output {
-    let mut arguments = vec![
-        "matrix",
-        "--quick",
-        "--sizes",
-        "100:2000",
-        "--seconds",
-        "0.05",
-        "--sustained",
-        "1.2",
-        "--programs",
-        "main",
-        "--budget",
-        "4MiB",
-        "--json",
-        "matrix.json",
-        "--markdown",
-        "matrix.md",
-        "--html",
-        "matrix.html",
-        "--svg",
-        "matrix.svg",
-    ];
+    let mut arguments = words(
+        "matrix --quick --sizes 100:2000 --seconds 0.05 --sustained 1.2 --programs main \
+        --budget 4MiB --json matrix.json --markdown matrix.md --html matrix.html --svg \
+        matrix.svg",
+    );
     arguments.extend(more);
     kvzone(folder, &arguments)
 }
@@ -88,4 +71,9 @@ pub fn units(folder: &Path) -> Vec<Value> {
     lines
         .map(|line| serde_json::from_str(line).unwrap())
         .collect()
+}
+
+/// Arguments that stand between blanks.
+pub fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
 }
