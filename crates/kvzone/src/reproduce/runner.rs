@@ -20,6 +20,7 @@ use super::measured::{Cell, Measured, PointUsed, Round};
 use super::p_fetch::ReadAhead;
 use super::{ReproduceArguments, chosen, device};
 use crate::datasets::Keys;
+use crate::place;
 use crate::run::Stage;
 use crate::run::campaign::{Campaign, Contender};
 use crate::supervisor::Patience;
@@ -139,7 +140,7 @@ pub(super) fn measure(
     }
     let mut stage = Stage::new()?;
     for point in points {
-        let ahead = |kibibytes| ReadAhead::set(&arguments.dir, kibibytes);
+        let ahead = |kibibytes| ReadAhead::set(&place::prepare(&arguments.dir)?, kibibytes);
         let _ahead = point.read_ahead.map(ahead).transpose()?;
         for campaign in runner.campaigns(point)? {
             let outcome = campaign.run(&mut stage)?.whole()?;
