@@ -133,6 +133,10 @@ pub struct Load {
     /// Operations a second over all threads: an open loop, in which latency
     /// is measured from the intended start. None: as fast as it goes.
     pub rate: Option<f64>,
+    /// Operations of an open loop are due as a Poisson process has arrivals, and not at equal
+    /// distances.
+    #[serde(default)]
+    pub poisson: bool,
     /// An open loop ends when it is so many seconds behind: its rate is not reached.
     #[serde(default)]
     pub give_up: Option<f64>,
@@ -208,6 +212,7 @@ impl Default for Load {
             batch: 1,
             batch_least: None,
             rate: None,
+            poisson: false,
             give_up: None,
             kind_threads: None,
             queue: None,

@@ -25,6 +25,41 @@ pub struct Report {
     pub runs: Vec<Run>,
 }
 
+/// Fields of a run in [`Report::csv`]; lists and settings are in the JSON alone.
+const CSV: &str = "store version workload repeat phase threads keys key_size value_size operations \
+    seconds ops_per_second user_bytes durability profile budget_bytes memory_limit_bytes \
+    target_rate status error latency_ns/mean latency_ns/stdev latency_ns/p50 latency_ns/p90 \
+    latency_ns/p99 latency_ns/p999 latency_ns/max device_write_bytes device_read_bytes \
+    write_amplification read_amplification space_bytes space_amplification cpu_seconds \
+    peak_memory_bytes result_hash";
+
+impl Report {
+    /// Every run as a line of comma-separated values, below a line with their names.
+    pub fn csv(&self) -> String {
+        let names: Vec<&str> = CSV.split_whitespace().collect();
+        let mut text = names.join(",").replace('/', "_") + "\n";
+        for run in &self.runs {
+            let run = serde_json::to_value(run).unwrap_or_default();
+            let cell = |name: &&str| match run.pointer(&format!("/{name}")) {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => quoted(text),
+                Some(value) => value.to_string(),
+            };
+            let cells: Vec<String> = names.iter().map(cell).collect();
+            text += &(cells.join(",") + "\n");
+        }
+        text
+    }
+}
+
+/// A field of comma-separated values (RFC 4180).
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    }
+}
+
 /// One phase of one worker process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {

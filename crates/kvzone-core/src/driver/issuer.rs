@@ -44,15 +44,10 @@ const SHORT_VALUE: usize = 256;
 pub struct Schedule {
     /// When the thread's first operation is due.
     pub first: f64,
-    /// Nanoseconds from one operation of the thread to its next.
+    /// Nanoseconds from one operation of the thread to its next, in the mean.
     pub interval: f64,
-}
-
-impl Schedule {
-    /// When an operation of the thread is due, after so many before it.
-    fn due(self, before: u64) -> u64 {
-        (self.first + before as f64 * self.interval) as u64
-    }
+    /// The seed of distances by the exponential law; none: all are equal.
+    pub poisson: Option<u64>,
 }
 
 /// What a thread needs besides its session and its stream.
@@ -150,8 +145,43 @@ pub struct Issuer<'a> {
     issued: Issued,
     /// Operations that were called, or submitted.
     begun: u64,
+    /// Of an open loop: when the next operation is due after so many, and where distances
+    /// come from.
+    arrivals: Arrivals,
     /// Of a governed loop: when the last operation was due, and the rate's number then.
     governed: (u64, u64),
+}
+
+/// The moments of an open loop.
+struct Arrivals {
+    random: Option<Random>,
+    due: f64,
+    /// Operations that were due before.
+    before: u64,
+}
+
+impl Arrivals {
+    fn new(poisson: Option<u64>) -> Self {
+        Arrivals {
+            random: poisson.map(Random::new),
+            due: 0.0,
+            before: 0,
+        }
+    }
+
+    /// When the next operation is due, after so many that have begun.
+    #[inline]
+    fn due(&mut self, schedule: Schedule, begun: u64) -> u64 {
+        let Some(random) = &mut self.random else {
+            return (schedule.first + begun as f64 * schedule.interval) as u64;
+        };
+        // A batch comes with the last of its operations.
+        while self.before < begun + 1 {
+            self.due -= (1.0 - random.fraction()).ln() * schedule.interval;
+            self.before += 1;
+        }
+        self.due as u64
+    }
 }
 
 /// Changes that wait until they make a batch.
@@ -189,6 +219,7 @@ impl<'a> Issuer<'a> {
             block_operations: fitting.clamp(1, BLOCK),
             issued: Issued::nothing(recorder),
             begun: 0,
+            arrivals: Arrivals::new(issue.schedule.and_then(|it| it.poisson)),
             governed: (0, 0),
         }
     }
@@ -312,7 +343,8 @@ impl<'a> Issuer<'a> {
     #[inline]
     fn due(&mut self) -> Option<u64> {
         let Some(governor) = self.issue.governor else {
-            return self.issue.schedule.map(|it| it.due(self.begun));
+            let schedule = self.issue.schedule?;
+            return Some(self.arrivals.due(schedule, self.begun));
         };
         let (due, epoch) = &mut self.governed;
         if governor.epoch() != *epoch {
@@ -498,5 +530,35 @@ impl<'a> Issuer<'a> {
         let key = self.block.key(operation);
         let verified = self.witness.look(operation, key)?;
         Ok(verified || self.witness.last_bytes() > SHORT_VALUE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_all_the_same_or_of_the_exponential_law() {
+        let distances = |poisson| -> Vec<f64> {
+            let schedule = Schedule {
+                first: 0.0,
+                interval: 1_000.0,
+                poisson,
+            };
+            let mut arrivals = Arrivals::new(poisson);
+            let due: Vec<u64> = (0..20_001).map(|it| arrivals.due(schedule, it)).collect();
+            let between = due.windows(2).map(|pair| (pair[1] - pair[0]) as f64);
+            between.collect()
+        };
+        assert!(distances(None).iter().all(|&distance| distance == 1_000.0));
+        let found = distances(Some(7));
+        let mean = found.iter().sum::<f64>() / found.len() as f64;
+        assert!((950.0..1_050.0).contains(&mean), "{mean}");
+        // e^-1 of them are longer than the mean, e^-3 than three times that.
+        for (times, share) in [(1.0_f64, 0.368), (3.0, 0.0498)] {
+            let longer = found.iter().filter(|&&it| it > times * 1_000.0).count();
+            let off = longer as f64 / found.len() as f64 - share;
+            assert!(off.abs() < 0.01, "{times}: {off}");
+        }
     }
 }

@@ -33,6 +33,9 @@ const PROGRESS: Duration = Duration::from_millis(100);
 /// Purpose of the seed: sizes of batches.
 const BATCHES: u64 = 0x6261_7463;
 
+/// Purpose of the seed: distances between operations.
+const ARRIVALS: u64 = 0x6172_7276;
+
 /// Operations that are drawn again at once.
 const REDRAWN: u64 = 256;
 
@@ -214,6 +217,10 @@ impl Work<'_> {
         self.rate().map(|rate| Schedule {
             first: place as f64 * 1e9 / (rate * share),
             interval: threads as f64 * 1e9 / (rate * share),
+            poisson: self
+                .load
+                .poisson
+                .then(|| mix_two(mix_two(self.load.seed, ARRIVALS), thread)),
         })
     }
 

@@ -45,9 +45,10 @@ pub(super) fn store_names(summary: &Summary) -> Vec<&str> {
 /// All charts of a workload.
 pub fn charts(report: &Report, summary: &Summary) -> Vec<Chart> {
     let of = |phase: Phase| -> Vec<&Run> {
-        let runs = report.runs.iter().filter(|run| {
-            run.workload == summary.workload && run.phase == phase && run.status == Status::Ok
-        });
+        let runs = report
+            .runs
+            .iter()
+            .filter(|run| summary.has(run) && run.phase == phase && run.status == Status::Ok);
         runs.collect()
     };
     let runs = of(summary.phase);

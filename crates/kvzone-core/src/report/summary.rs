@@ -208,26 +208,40 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-/// Summarizes each workload of a report; `stores` is the order of rows.
+/// Summarizes each workload of a report, with each number of threads and size apart;
+/// `stores` is the order of rows.
 pub fn summarize(report: &Report, stores: &[String]) -> Vec<Summary> {
-    let mut workloads: Vec<&str> = Vec::new();
+    let mut kinds: Vec<Kind<'_>> = Vec::new();
     for run in &report.runs {
-        if !workloads.contains(&run.workload.as_str()) {
-            workloads.push(&run.workload);
+        if !kinds.contains(&kind(run)) {
+            kinds.push(kind(run));
         }
     }
-    workloads
+    kinds
         .into_iter()
-        .filter_map(|workload| summarize_workload(report, workload, stores))
+        .filter_map(|kind| summarize_kind(report, kind, stores))
         .collect()
 }
 
-fn summarize_workload(report: &Report, workload: &str, stores: &[String]) -> Option<Summary> {
-    let runs: Vec<&Run> = report
-        .runs
-        .iter()
-        .filter(|run| run.workload == workload)
-        .collect();
+/// What runs of one summary have alike: workload, threads, bytes of a key and a value.
+type Kind<'a> = (&'a str, u32, f64, f64);
+
+fn kind(run: &Run) -> Kind<'_> {
+    (&run.workload, run.threads, run.key_size, run.value_size)
+}
+
+impl Summary {
+    /// True for a run that it summarizes.
+    pub fn has(&self, run: &Run) -> bool {
+        let of = &self.conditions;
+        kind(run) == (&self.workload, of.threads, of.key_size, of.value_size)
+    }
+}
+
+fn summarize_kind(report: &Report, own: Kind<'_>, stores: &[String]) -> Option<Summary> {
+    let workload = own.0;
+    let runs = report.runs.iter().filter(|run| kind(run) == own);
+    let runs: Vec<&Run> = runs.collect();
     let phase = match crate::workload::find(workload) {
         Ok(known) => known.measured_phase(),
         Err(_) => Phase::Run,

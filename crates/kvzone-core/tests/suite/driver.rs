@@ -207,6 +207,23 @@ fn an_open_loop_shows_a_stall_that_a_closed_loop_hides() {
     assert!(closed.max >= 50_000_000, "{closed:?}");
 }
 
+#[test]
+fn arrivals_by_poisson_are_of_a_rate_and_keep_it() {
+    let load = |rate| Load {
+        poisson: true,
+        rate,
+        ..job(&tempfile::tempdir().unwrap(), "read-random").load
+    };
+    let refused = check(&load(None), &[], None);
+    assert!(refused.unwrap_err().to_string().contains("--rate"));
+    let phase = last(&Memory, "read-random", |job| {
+        job.load = load(Some(20_000.0));
+    });
+    // 4,000 operations, whose distances add up to 0.2 s but for a few percent.
+    assert!(phase.seconds > 0.18, "{}", phase.seconds);
+    assert!(phase.extra.contains_key("queueing_latency_ns"));
+}
+
 /// Writes down what it is told.
 #[derive(Default)]
 struct Diary {

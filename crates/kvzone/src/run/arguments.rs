@@ -70,10 +70,10 @@ pub(crate) struct RunArguments {
     /// sqlite:FILE?table=NAME&column=NAME&key=NAME
     #[arg(long, value_name = "NAME", conflicts_with = "key_size")]
     pub(super) dataset: Option<String>,
-    /// Bytes of a value, likewise [default: 100, or the workload's or data set's
-    /// own]
-    #[arg(long, value_name = "SIZE", value_parser = parse_sizes)]
-    pub(super) value_size: Option<SizeChoice>,
+    /// Bytes of a value, likewise; several (100,1024) are measured one after the other
+    /// [default: 100, or the workload's or data set's own]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_sizes)]
+    pub(super) value_size: Vec<SizeChoice>,
     /// Operations of the measured phase [default: as many as keys, or the whole
     /// trace]
     #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with_all = ["seconds", "bytes"])]
@@ -91,8 +91,8 @@ pub(crate) struct RunArguments {
     /// Record what the first round asks of its one store, as a trace
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Threads that issue operations: 4, or read=3,update=1 for threads that issue
-    /// one kind alone
+    /// Threads that issue operations: 4; several (1,2,4) are measured one after the other;
+    /// read=3,update=1 for threads that issue one kind alone
     #[arg(long, value_name = "T", default_value = "1", value_parser = parse_threads)]
     pub(super) threads: Threads,
     /// Requests that each thread keeps in flight through a store's asynchronous interface;
@@ -130,6 +130,9 @@ pub(crate) struct RunArguments {
     /// the intended start [default: as fast as it goes]
     #[arg(long, value_name = "OPS", value_parser = parse_positive)]
     pub(super) rate: Option<f64>,
+    /// When operations are due at a rate: evenly, or as a Poisson process has arrivals
+    #[arg(long, value_name = "LAW", value_enum, default_value_t = Arrivals::Even)]
+    arrivals: Arrivals,
     /// The same in bytes of keys and values a second, by their mean sizes
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with_all = ["rate", "keep_latency"])]
     throughput: Option<u64>,
@@ -201,6 +204,9 @@ pub(crate) struct RunArguments {
     /// Write each chart as a file of its own (SVG) into a folder
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
+    /// Write every run as a line of comma-separated values
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
@@ -215,6 +221,15 @@ pub(crate) enum DurabilityArgument {
     Written,
     /// On the device
     Synced,
+}
+
+/// When operations are due at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Arrivals {
+    /// At equal distances
+    Even,
+    /// At distances of the exponential law
+    Poisson,
 }
 
 /// [`After`] as an argument.
@@ -307,11 +322,11 @@ impl RunArguments {
             (operations, None) => Until::Operations(operations.unwrap_or(count)),
         };
         let mut kept = Vec::from_iter(keys.kept.clone());
-        let mut load = |name: &String| {
+        let mut load = |name: &String, threads: &Threads, value_size: Option<SizeChoice>| {
             if is_trace(name) {
-                let (load, folder) = traced::load(name, self)?;
+                let (load, folder) = traced::load(name, self, threads)?;
                 kept.extend(folder.map(Arc::new));
-                return Ok(load);
+                return Ok::<_, Error>(load);
             }
             let workload = find(name)?;
             let own = workload
@@ -324,7 +339,7 @@ impl RunArguments {
                 .key
                 .filter(|_| keys.are_default)
                 .unwrap_or(keys.key_bytes);
-            let value_bytes = self.value_size.or(own.value).unwrap_or(keys.value_bytes);
+            let value_bytes = value_size.or(own.value).unwrap_or(keys.value_bytes);
             let entry = (key_bytes.mean() + value_bytes.mean()).max(1.0);
             Ok(Load {
                 workload: workload.name.to_string(),
@@ -337,8 +352,8 @@ impl RunArguments {
                     Some(bytes) => Until::Operations(((bytes as f64 / entry) as u64).max(1)),
                     None => until,
                 },
-                threads: self.threads.sum(),
-                kind_threads: self.threads.kinds(),
+                threads: threads.sum(),
+                kind_threads: threads.kinds(),
                 queue: self.queue,
                 give_up: self.give_up,
                 batch: self.batch.1,
@@ -346,6 +361,7 @@ impl RunArguments {
                 rate: self
                     .rate
                     .or(self.throughput.map(|bytes| bytes as f64 / entry)),
+                poisson: self.arrivals == Arrivals::Poisson,
                 latency_target: self
                     .keep_latency
                     .map(|(percentile, nanoseconds)| LatencyTarget {
@@ -370,10 +386,19 @@ impl RunArguments {
                 trace: None,
             })
         };
-        let loads = workloads
-            .iter()
-            .map(&mut load)
-            .collect::<Result<Vec<_>>>()?;
+        let mut sizes: Vec<Option<SizeChoice>> =
+            self.value_size.iter().copied().map(Some).collect();
+        if sizes.is_empty() {
+            sizes.push(None);
+        }
+        let mut loads = Vec::new();
+        for name in workloads {
+            for threads in self.threads.each() {
+                for &size in &sizes {
+                    loads.push(load(name, &threads, size)?);
+                }
+            }
+        }
         let stores = match self.stores.as_slice() {
             [all] if all == ALL => stores::choices(),
             _ => self.stores.clone(),

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::harness::{command, folder, kvzone, run, runs, text};
+use crate::harness::{command, folder, kvzone, run, runs, text, words};
 use serde_json::Value;
 
 #[test]
@@ -37,15 +37,7 @@ fn stores_take_turns_in_an_order_that_the_seed_decides() {
 #[test]
 fn a_reader_that_goes_away_is_a_quiet_end() {
     let folder = folder();
-    let arguments = [
-        "run",
-        "--stores",
-        "memory,null",
-        "--workload",
-        "fill-random",
-        "--keys",
-        "100",
-    ];
+    let arguments = words("run --stores memory,null --workload fill-random --keys 100");
     let mut child = command(folder.path(), &arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -66,14 +58,7 @@ fn a_reader_that_goes_away_is_a_quiet_end() {
 #[test]
 fn a_memory_limit_holds_or_the_run_says_that_it_does_not() {
     let folder = folder();
-    let limited = [
-        "--stores",
-        "zdb",
-        "--workload",
-        "fill-random",
-        "--memory",
-        "128MiB",
-    ];
+    let limited = words("--stores zdb --workload fill-random --memory 128MiB");
     let output = run(folder.path(), &limited);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let run_of = &runs(folder.path())[0];
@@ -87,23 +72,10 @@ fn a_memory_limit_holds_or_the_run_says_that_it_does_not() {
     let peak = run_of["extra"]["memory_group_peak_bytes"].as_u64().unwrap();
     assert!((1..=128 << 20).contains(&peak), "{peak}");
     // Keys of 64 MiB in memory do not fit: the kernel ends the worker.
-    let too_large = [
-        "run",
-        "--stores",
-        "memory",
-        "--workload",
-        "fill-random",
-        "--memory",
-        "32MiB",
-        "--keys",
-        "1000",
-        "--value-size",
-        "64KiB",
-        "--repeat",
-        "1",
-        "--json",
-        "out.json",
-    ];
+    let too_large = words(
+        "run --stores memory --workload fill-random --memory 32MiB --keys 1000 \
+        --value-size 64KiB --repeat 1 --json out.json",
+    );
     let output = kvzone(folder.path(), &too_large);
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stderr);
@@ -119,14 +91,7 @@ fn the_page_is_one_file_that_links_to_nothing() {
     let folder = folder();
     let output = run(
         folder.path(),
-        &[
-            "--stores",
-            "memory,zdb",
-            "--workload",
-            "fill-random,ycsb-a",
-            "--html",
-            "out.html",
-        ],
+        &words("--stores memory,zdb --workload fill-random,ycsb-a --html out.html"),
     );
     assert!(output.status.success(), "{}", text(&output.stderr));
     let page = std::fs::read_to_string(folder.path().join("out.html")).unwrap();
@@ -164,5 +129,67 @@ fn workloads_and_stores_can_be_listed() {
     assert!(
         !all.contains("crashing"),
         "stores for tests are not for users"
+    );
+}
+
+#[test]
+fn several_threads_and_sizes_are_measured_apart_and_written_as_lines() {
+    let folder = folder();
+    let sweep = [
+        "--threads",
+        "1,2",
+        "--value-size",
+        "10,20-30",
+        "--csv",
+        "out.csv",
+    ];
+    let what = [
+        "--stores",
+        "memory",
+        "--workload",
+        "read-random",
+        "--svg",
+        "charts",
+    ];
+    let output = run(folder.path(), &[&what[..], &sweep].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    for part in [
+        "16 + 10 bytes",
+        "16 + 25 bytes",
+        ", 1 thread\n",
+        ", 2 threads\n",
+    ] {
+        assert_eq!(printed.matches(part).count(), 2, "{part}: {printed}");
+    }
+    let csv = std::fs::read_to_string(folder.path().join("out.csv")).unwrap();
+    let mut lines = csv.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let at = |name: &str| names.iter().position(|it| *it == name).unwrap();
+    let runs = runs(folder.path());
+    assert_eq!(
+        (lines.clone().count(), runs.len()),
+        (8, 8),
+        "a load and a run each"
+    );
+    for (line, run) in lines.zip(&runs) {
+        let cells: Vec<&str> = line.split(',').collect();
+        assert_eq!(cells.len(), names.len(), "{line}");
+        assert_eq!(
+            cells[at("ops_per_second")],
+            run["ops_per_second"].to_string()
+        );
+        assert_eq!(
+            cells[at("latency_ns_p99")],
+            run["latency_ns"]["p99"].to_string()
+        );
+    }
+    let charts = std::fs::read_dir(folder.path().join("charts")).unwrap();
+    let names: Vec<String> = charts
+        .map(|it| text(it.unwrap().file_name().as_encoded_bytes()))
+        .collect();
+    assert!(
+        names.iter().any(|name| name.contains("2-threads-25-bytes")),
+        "{names:?}"
     );
 }

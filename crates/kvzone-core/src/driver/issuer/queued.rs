@@ -143,7 +143,7 @@ impl Issuer<'_> {
         while self.next_block()? {
             for at in 0..self.block.operations.len() {
                 let operation = self.block.operations[at];
-                let due = schedule.map(|schedule| schedule.due(self.begun));
+                let due = schedule.map(|schedule| self.arrivals.due(schedule, self.begun));
                 if due.is_some_and(|due| !self.wait_for(due)) {
                     return Ok(());
                 }
