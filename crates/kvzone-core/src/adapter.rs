@@ -167,12 +167,13 @@ impl OpenRequest {
 }
 
 /// [`Durability`] with a text form, for jobs and reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DurabilityName {
     /// In the process's memory.
     Buffered,
     /// With the operating system.
+    #[default]
     Written,
     /// On the device.
     Synced,

@@ -16,7 +16,7 @@ use crate::trace::summary::Summary;
 use crate::workload::OperationKind;
 
 /// One store, one workload, one repeat: what a worker process does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
     /// Name of the store's adapter.
@@ -70,22 +70,10 @@ impl Job {
     pub fn new(store: &str, folder: impl Into<PathBuf>, load: Load) -> Job {
         Job {
             store: store.to_string(),
-            repeat: 0,
             folder: folder.into(),
-            durability: DurabilityName::Written,
             budget_bytes: 1 << 20,
-            memory_limit_bytes: None,
-            profile: Profile::Equal,
-            overrides: BTreeMap::new(),
-            cold: false,
-            warm: false,
-            reopen: None,
-            after_kill: false,
-            compact: false,
-            record: None,
-            variant: None,
             load,
-            steps: Vec::new(),
+            ..Job::default()
         }
     }
 }

@@ -61,7 +61,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// One phase of one worker process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Name of the store's adapter.
     pub store: String,
@@ -139,7 +139,6 @@ impl Run {
     pub fn blank(job: &Job, phase: Phase) -> Run {
         Run {
             store: job.store.clone(),
-            version: None,
             workload: job.load.workload.clone(),
             repeat: job.repeat,
             phase,
@@ -147,40 +146,22 @@ impl Run {
             keys: job.load.keys,
             key_size: job.load.key_bytes.mean(),
             value_size: job.load.value_bytes.mean(),
-            operations: 0,
-            seconds: 0.0,
-            ops_per_second: 0.0,
-            user_bytes: 0,
             durability: job.durability,
             profile: job.profile,
             budget_bytes: Some(job.budget_bytes),
             memory_limit_bytes: job.memory_limit_bytes,
             target_rate: job.load.rate,
-            status: Status::Ok,
-            error: None,
-            settings: BTreeMap::new(),
-            latency_ns: None,
-            native_latency_ns: None,
-            device_write_bytes: None,
-            device_read_bytes: None,
-            write_amplification: None,
-            read_amplification: None,
-            space_bytes: None,
-            space_amplification: None,
-            cpu_seconds: None,
-            peak_memory_bytes: None,
-            result_hash: None,
-            timeline: Vec::new(),
-            extra: BTreeMap::new(),
+            ..Run::default()
         }
     }
 }
 
 /// Part of a worker's work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Filling; the measured phase of `fill-*`.
+    #[default]
     Load,
     /// The measured phase of all other workloads.
     Run,
@@ -206,10 +187,11 @@ impl Phase {
 }
 
 /// How a phase ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// As it should.
+    #[default]
     Ok,
     /// The store answered an error, or the disk filled up.
     Failed,

@@ -24,6 +24,7 @@ use super::job_file;
 use super::parse::{
     Mix, PatternName, Threads, parse_batch, parse_bytes, parse_count, parse_latency, parse_mix,
     parse_pattern, parse_popularity, parse_positive, parse_share, parse_sizes, parse_threads,
+    profile_word, word,
 };
 use super::traced::{self, Speed, parse_speed};
 use crate::datasets::{self, Keys};
@@ -99,9 +100,10 @@ pub(crate) struct RunArguments {
     /// a store without one is named, and left out [default: each call is waited for]
     #[arg(long, value_name = "N", conflicts_with_all = ["record", "keep_latency", "writers"])]
     pub(super) queue: Option<u32>,
-    /// What every write promises when it returns
-    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = DurabilityArgument::Written)]
-    durability: DurabilityArgument,
+    /// Where every write is when it returns: in the process's memory, with the operating
+    /// system, on the device
+    #[arg(long, value_name = "LEVEL", default_value = "written", value_parser = word::<DurabilityName>(&["buffered", "written", "synced"]))]
+    durability: DurabilityName,
     /// Writes in a batch: 100, or 10-100 for any number between, equally
     /// likely. Where the workload reads as well, updates are gathered
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_batch)]
@@ -163,11 +165,12 @@ pub(crate) struct RunArguments {
     compact: bool,
     /// Open each store again after the run, and time it: after it was closed, or after
     /// its process was killed while it wrote; what it had acknowledged must be there
-    #[arg(long, value_name = "AFTER", value_enum, num_args = 0..=1, default_missing_value = "close")]
-    reopen: Option<AfterArgument>,
-    /// How far settings go from a store's own
-    #[arg(long, value_name = "PROFILE", value_enum, default_value_t = ProfileArgument::Equal)]
-    profile: ProfileArgument,
+    #[arg(long, value_name = "AFTER", num_args = 0..=1, default_missing_value = "close", value_parser = word::<After>(&["close", "kill"]))]
+    reopen: Option<After>,
+    /// Settings: as its authors ship each store; the same durability, memory and filters for
+    /// all, reads verified, no compression; or set by hand for the workload
+    #[arg(long, value_name = "PROFILE", default_value = "equal", value_parser = profile_word())]
+    profile: Profile,
     /// A setting of one store: leveldb.write_buffer_size=8MiB; may be repeated
     #[arg(long, value_name = "STORE.OPTION=VALUE")]
     set: Vec<String>,
@@ -212,17 +215,6 @@ pub(crate) struct RunArguments {
     pub(crate) html: Option<PathBuf>,
 }
 
-/// [`DurabilityName`] as an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DurabilityArgument {
-    /// In the process's memory
-    Buffered,
-    /// With the operating system
-    Written,
-    /// On the device
-    Synced,
-}
-
 /// When operations are due at a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Arrivals {
@@ -230,55 +222,6 @@ enum Arrivals {
     Even,
     /// At distances of the exponential law
     Poisson,
-}
-
-/// [`After`] as an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum AfterArgument {
-    /// It was closed in order
-    Close,
-    /// Its process was killed while it wrote
-    Kill,
-}
-
-impl From<AfterArgument> for After {
-    fn from(argument: AfterArgument) -> Self {
-        match argument {
-            AfterArgument::Close => After::Close,
-            AfterArgument::Kill => After::Kill,
-        }
-    }
-}
-
-/// [`Profile`] as an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProfileArgument {
-    /// As its authors ship it
-    Default,
-    /// Same durability, memory and filters for all, reads verified, no compression
-    Equal,
-    /// Set by hand for the workload
-    Tuned,
-}
-
-impl From<DurabilityArgument> for DurabilityName {
-    fn from(argument: DurabilityArgument) -> Self {
-        match argument {
-            DurabilityArgument::Buffered => DurabilityName::Buffered,
-            DurabilityArgument::Written => DurabilityName::Written,
-            DurabilityArgument::Synced => DurabilityName::Synced,
-        }
-    }
-}
-
-impl From<ProfileArgument> for Profile {
-    fn from(argument: ProfileArgument) -> Self {
-        match argument {
-            ProfileArgument::Default => Profile::Default,
-            ProfileArgument::Equal => Profile::Equal,
-            ProfileArgument::Tuned => Profile::Tuned,
-        }
-    }
 }
 
 impl RunArguments {
@@ -419,13 +362,13 @@ impl RunArguments {
             record: self.record.clone(),
             repeat: self.repeat,
             seed: self.seed,
-            durability: self.durability.into(),
+            durability: self.durability,
             budget_bytes: self.budget,
             memory_limit_bytes: self.memory,
-            profile: self.profile.into(),
+            profile: self.profile,
             cold: self.cold,
             warm: self.warm,
-            reopen: self.reopen.map(After::from),
+            reopen: self.reopen,
             directory: self.dir.clone(),
             patience: Patience {
                 idle: Duration::from_secs_f64(self.patience),

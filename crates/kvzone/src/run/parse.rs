@@ -1,11 +1,26 @@
 //! Values of options: counts, sizes, batches, laws, patterns.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use kvzone_core::adapter::Profile;
 use kvzone_core::job::{Popularity, SizeChoice};
 use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
 use kvzone_core::size;
 use kvzone_core::sizes::{Histogram, Normal, Pareto};
 use kvzone_core::workload::OperationKind;
+
+/// A value that is one of some words, as in the JSON.
+pub(crate) fn word<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: serde::de::DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| serde_json::from_value(word.into()))
+}
+
+/// How far settings go from a store's own.
+pub(crate) fn profile_word() -> impl TypedValueParser<Value = Profile> {
+    word(&["default", "equal", "tuned"])
+}
 
 /// A whole number, with `_` between digits if that helps, or with k, M or G.
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
