@@ -1,5 +1,5 @@
 //! `kvzone` with stores that misbehave. The program of these tests is also the program that
-//! they run: called with a command of `kvzone`, it is `kvzone` with three more stores. So it
+//! they run: where they set an environment variable, it is `kvzone` with three more stores. So it
 //! has a list of tests in place of the usual harness: `cargo test -p kvzone --test misbehaving
 //! [PART_OF_A_NAME]`.
 
@@ -12,9 +12,6 @@ mod stores;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-
-/// Commands that the tests call; whatever else stands there is a part of a test's name.
-const COMMANDS: [&str; 3] = ["run", "matrix", "worker"];
 
 macro_rules! tests {
     ($($name:ident),* $(,)?) => { &[$((stringify!($name), cases::$name as fn())),*] };
@@ -32,10 +29,8 @@ const TESTS: &[(&str, fn())] = tests![
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments
-        .first()
-        .is_some_and(|it| COMMANDS.contains(&it.as_str()))
-    {
+    // Set by the tests, and passed on to workers.
+    if std::env::var_os(harness::AS_PROGRAM).is_some() {
         return kvzone::main(stores::all);
     }
     let lists = arguments.iter().any(|it| it == "--list");

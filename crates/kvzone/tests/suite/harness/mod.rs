@@ -7,10 +7,14 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+/// The variable that makes a test program, which is `kvzone` too, be that.
+pub const AS_PROGRAM: &str = "KVZONE_TEST_AS_PROGRAM";
+
 /// The program in a folder.
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(crate::program());
     command.current_dir(folder).args(arguments);
+    command.env(AS_PROGRAM, "1");
     command
 }
 
