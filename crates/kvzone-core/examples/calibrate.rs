@@ -6,14 +6,13 @@
 //! ```
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use kvzone_core::adapter::{Adapter, DurabilityName, Profile};
+use kvzone_core::adapter::Adapter;
 use kvzone_core::calibration::{Memory, Null};
 use kvzone_core::driver::{Observer, PhaseResult, run_job};
 use kvzone_core::error::Result;
-use kvzone_core::job::{Job, Load, SizeChoice, Until};
+use kvzone_core::job::{Job, Load, Until};
 use kvzone_core::record::Phase;
 
 const WORKLOADS: [&str; 7] = [
@@ -46,42 +45,20 @@ fn main() {
 fn measure(adapter: &dyn Adapter, workload: &str, operations: u64) -> (PhaseResult, f64) {
     let fills = workload.starts_with("fill");
     let folder = tempfile::tempdir().unwrap();
-    let job = Job {
-        steps: Vec::new(),
-        store: adapter.name().to_string(),
-        repeat: 0,
-        folder: folder.path().to_path_buf(),
-        durability: DurabilityName::Written,
-        budget_bytes: 64 << 20,
-        memory_limit_bytes: None,
-        profile: Profile::Equal,
-        overrides: BTreeMap::new(),
-        cold: false,
-        warm: false,
-        reopen: None,
-        after_kill: false,
-        compact: false,
-        record: None,
-        variant: None,
-        load: Load {
-            workload: workload.to_string(),
-            seed: 1,
-            keys: if fills {
-                operations.min(4_000_000)
-            } else {
-                1_000_000
-            },
-            key_bytes: SizeChoice::Fixed(16),
-            value_bytes: SizeChoice::Fixed(100),
-            until: Until::Operations(operations),
-            threads: 1,
-            batch: 1,
-            rate: None,
-            popularity: None,
-            verify_every: 100,
-            compressible: 0.5,
-            ..Load::default()
+    let load = Load {
+        workload: workload.to_string(),
+        keys: if fills {
+            operations.min(4_000_000)
+        } else {
+            1_000_000
         },
+        until: Until::Operations(operations),
+        verify_every: 100,
+        ..Load::default()
+    };
+    let job = Job {
+        budget_bytes: 64 << 20,
+        ..Job::new(adapter.name(), folder.path(), load)
     };
     let processor = Processor::default();
     let phase = run_job(adapter, &job, &processor).unwrap().pop().unwrap();

@@ -45,6 +45,30 @@ pub struct Capabilities {
     pub persistent: bool,
 }
 
+impl Capabilities {
+    /// The least: a store in memory, without order, that lines its writers up.
+    pub const BARE: Capabilities = Capabilities {
+        ordered: false,
+        atomic_batches: false,
+        concurrent_writers: false,
+        durabilities: &Durability::ALL,
+        sizes_its_cache: false,
+        compacts: false,
+        persistent: false,
+    };
+
+    /// All there is.
+    pub const BEST: Capabilities = Capabilities {
+        ordered: true,
+        atomic_batches: true,
+        concurrent_writers: true,
+        durabilities: &Durability::ALL,
+        sizes_its_cache: true,
+        compacts: true,
+        persistent: true,
+    };
+}
+
 /// Whether a store can be run here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
@@ -143,12 +167,13 @@ impl OpenRequest {
 }
 
 /// [`Durability`] with a text form, for jobs and reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DurabilityName {
     /// In the process's memory.
     Buffered,
     /// With the operating system.
+    #[default]
     Written,
     /// On the device.
     Synced,
@@ -182,8 +207,14 @@ pub trait Adapter: Send + Sync {
     /// One line for people.
     fn summary(&self) -> &'static str;
 
-    /// Looks whether it can be run. Loads a library, and nothing else.
-    fn probe(&self) -> Availability;
+    /// Looks whether it can be run. Loads a library, and nothing else; a store that is
+    /// compiled in is found.
+    fn probe(&self) -> Availability {
+        Availability::Found {
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            path: None,
+        }
+    }
 
     /// The same for this request, whose overrides may name what is missing else.
     fn probe_for(&self, request: &OpenRequest) -> Availability {
@@ -203,8 +234,16 @@ pub trait Adapter: Send + Sync {
 
     /// Every setting that it would be opened with, as name and value, for the
     /// report; an unknown or malformed override is a usage error that names
-    /// the nearest setting.
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>>;
+    /// the nearest setting. A store without settings refuses every override.
+    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
+        let store = self.name();
+        match request.overrides.keys().next() {
+            None => Ok(BTreeMap::new()),
+            Some(name) => Err(Error::Usage(format!(
+                "{store}.{name}: {store} has no settings"
+            ))),
+        }
+    }
 
     /// Opens the store in a folder, making it where there is none.
     fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>>;
@@ -244,10 +283,15 @@ pub trait OpenStore: Send + Sync {
 
     /// Waits until work that the store put off (flush, compaction) is done;
     /// returns at once where there is none.
-    fn settle(&self) -> Result<()>;
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
 
-    /// Gives back what space can be given back.
-    fn compact(&self) -> Result<()>;
+    /// Gives back what space can be given back; nothing in a store that cannot
+    /// ([`Capabilities::compacts`]).
+    fn compact(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// The store's own counters, for `extra` in the report.
     fn counters(&self) -> BTreeMap<String, f64> {
@@ -288,12 +332,16 @@ pub trait Session: Send {
     /// Takes a key away; no error if it is not there.
     fn delete(&mut self, key: &[u8]) -> Result<()>;
 
-    /// Applies changes in order, in the store's own form of a batch.
+    /// Applies changes in order, in the store's own form of a batch. Stores without one
+    /// call [`one_by_one`].
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()>;
 
     /// Visits up to `limit` entries from `from` (inclusive) on, in key order;
-    /// answers how many there were.
-    fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64>;
+    /// answers how many there were. A store without order has no scans.
+    fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
+        let _ = (from, limit, visit);
+        Err(no_scan("this store"))
+    }
 
     /// Visits every entry in key order, or from the last to the first; answers how many
     /// there were. An adapter without it answers that it is unsupported.
@@ -304,6 +352,17 @@ pub trait Session: Send {
             what: "walks over the whole store".to_string(),
         })
     }
+}
+
+/// Applies changes one after the other.
+///
+/// # Errors
+/// The first that a change meets.
+pub fn one_by_one(session: &mut dyn Session, changes: &[Change<'_>]) -> Result<()> {
+    changes.iter().try_for_each(|change| match *change {
+        Change::Put { key, value } => session.put(key, value),
+        Change::Delete { key } => session.delete(key),
+    })
 }
 
 /// A store's own asynchronous interface, as one thread uses it. The requests for one key

@@ -16,7 +16,7 @@ use crate::trace::summary::Summary;
 use crate::workload::OperationKind;
 
 /// One store, one workload, one repeat: what a worker process does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
     /// Name of the store's adapter.
@@ -65,6 +65,19 @@ pub struct Job {
     pub steps: Vec<Step>,
 }
 
+impl Job {
+    /// A load on a store with its own settings, `Written`, in memory of 1 MiB.
+    pub fn new(store: &str, folder: impl Into<PathBuf>, load: Load) -> Job {
+        Job {
+            store: store.to_string(),
+            folder: folder.into(),
+            budget_bytes: 1 << 20,
+            load,
+            ..Job::default()
+        }
+    }
+}
+
 /// After what a store is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -108,6 +121,10 @@ pub struct Load {
     /// Operations a second over all threads: an open loop, in which latency
     /// is measured from the intended start. None: as fast as it goes.
     pub rate: Option<f64>,
+    /// Operations of an open loop are due as a Poisson process has arrivals, and not at equal
+    /// distances.
+    #[serde(default)]
+    pub poisson: bool,
     /// An open loop ends when it is so many seconds behind: its rate is not reached.
     #[serde(default)]
     pub give_up: Option<f64>,
@@ -183,6 +200,7 @@ impl Default for Load {
             batch: 1,
             batch_least: None,
             rate: None,
+            poisson: false,
             give_up: None,
             kind_threads: None,
             queue: None,
@@ -251,10 +269,22 @@ pub enum Act {
     Work(Box<Load>),
     /// Lets the store give space back.
     Compact,
+    /// Both at once; the time is that of the longer one.
+    Compacting(Box<Load>),
     /// Asks nothing for so many seconds.
     Idle(f64),
     /// Closes the store and opens it again, which is timed.
     Reopen,
+}
+
+impl Act {
+    /// The operations that it issues, if any.
+    pub fn load(&self) -> Option<&Load> {
+        match self {
+            Act::Work(load) | Act::Compacting(load) => Some(load),
+            Act::Compact | Act::Idle(_) | Act::Reopen => None,
+        }
+    }
 }
 
 /// How keys look. Their order of insertion is the workload's business.

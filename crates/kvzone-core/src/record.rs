@@ -25,8 +25,43 @@ pub struct Report {
     pub runs: Vec<Run>,
 }
 
+/// Fields of a run in [`Report::csv`]; lists and settings are in the JSON alone.
+const CSV: &str = "store version workload repeat phase threads keys key_size value_size operations \
+    seconds ops_per_second user_bytes durability profile budget_bytes memory_limit_bytes \
+    target_rate status error latency_ns/mean latency_ns/stdev latency_ns/p50 latency_ns/p90 \
+    latency_ns/p99 latency_ns/p999 latency_ns/max device_write_bytes device_read_bytes \
+    write_amplification read_amplification space_bytes space_amplification cpu_seconds \
+    peak_memory_bytes result_hash";
+
+impl Report {
+    /// Every run as a line of comma-separated values, below a line with their names.
+    pub fn csv(&self) -> String {
+        let names: Vec<&str> = CSV.split_whitespace().collect();
+        let mut text = names.join(",").replace('/', "_") + "\n";
+        for run in &self.runs {
+            let run = serde_json::to_value(run).unwrap_or_default();
+            let cell = |name: &&str| match run.pointer(&format!("/{name}")) {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => quoted(text),
+                Some(value) => value.to_string(),
+            };
+            let cells: Vec<String> = names.iter().map(cell).collect();
+            text += &(cells.join(",") + "\n");
+        }
+        text
+    }
+}
+
+/// A field of comma-separated values (RFC 4180).
+fn quoted(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    }
+}
+
 /// One phase of one worker process.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Name of the store's adapter.
     pub store: String,
@@ -104,7 +139,6 @@ impl Run {
     pub fn blank(job: &Job, phase: Phase) -> Run {
         Run {
             store: job.store.clone(),
-            version: None,
             workload: job.load.workload.clone(),
             repeat: job.repeat,
             phase,
@@ -112,40 +146,22 @@ impl Run {
             keys: job.load.keys,
             key_size: job.load.key_bytes.mean(),
             value_size: job.load.value_bytes.mean(),
-            operations: 0,
-            seconds: 0.0,
-            ops_per_second: 0.0,
-            user_bytes: 0,
             durability: job.durability,
             profile: job.profile,
             budget_bytes: Some(job.budget_bytes),
             memory_limit_bytes: job.memory_limit_bytes,
             target_rate: job.load.rate,
-            status: Status::Ok,
-            error: None,
-            settings: BTreeMap::new(),
-            latency_ns: None,
-            native_latency_ns: None,
-            device_write_bytes: None,
-            device_read_bytes: None,
-            write_amplification: None,
-            read_amplification: None,
-            space_bytes: None,
-            space_amplification: None,
-            cpu_seconds: None,
-            peak_memory_bytes: None,
-            result_hash: None,
-            timeline: Vec::new(),
-            extra: BTreeMap::new(),
+            ..Run::default()
         }
     }
 }
 
 /// Part of a worker's work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Filling; the measured phase of `fill-*`.
+    #[default]
     Load,
     /// The measured phase of all other workloads.
     Run,
@@ -171,10 +187,11 @@ impl Phase {
 }
 
 /// How a phase ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// As it should.
+    #[default]
     Ok,
     /// The store answered an error, or the disk filled up.
     Failed,

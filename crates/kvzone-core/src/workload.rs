@@ -206,38 +206,29 @@ const GENERAL: &[Workload] = &[
         name: "fill-sequential",
         summary: "put every key once, in key order",
         fill: FillOrder::Sequential,
-        mix: &[],
         popularity: Popularity::Sequential,
         ..PLAIN
     },
     Workload {
         name: "fill-random",
         summary: "put every key once, in random order",
-        fill: FillOrder::Random,
-        mix: &[],
-        popularity: Popularity::Uniform,
         ..PLAIN
     },
     Workload {
         name: "overwrite",
         summary: "put loaded keys again, chosen at random",
-        fill: FillOrder::Random,
         mix: &[(Update, 100)],
-        popularity: Popularity::Uniform,
         ..PLAIN
     },
     Workload {
         name: "read-random",
         summary: "get loaded keys, chosen at random",
-        fill: FillOrder::Random,
         mix: &[(Read, 100)],
-        popularity: Popularity::Uniform,
         ..PLAIN
     },
     Workload {
         name: "read-sequential",
         summary: "read all keys in key order, by scans of 100 where the store has them, else by gets",
-        fill: FillOrder::Random,
         mix: &[(ReadInOrder, 100)],
         popularity: Popularity::Sequential,
         ..PLAIN
@@ -257,17 +248,13 @@ const GENERAL: &[Workload] = &[
     Workload {
         name: MIXED,
         summary: "get and put loaded keys, chosen at random; 20 % are updates, or --update-percent; with --batch, updates are gathered",
-        fill: FillOrder::Random,
         mix: &[(Read, 80), (Update, 20)],
-        popularity: Popularity::Uniform,
         ..PLAIN
     },
     Workload {
         name: "scan-random",
         summary: "visit 1 to 100 entries, or --scan-length, from a loaded key on, chosen at random",
-        fill: FillOrder::Random,
         mix: &[(Scan, 100)],
-        popularity: Popularity::Uniform,
         ..PLAIN
     },
     Workload {
@@ -275,37 +262,29 @@ const GENERAL: &[Workload] = &[
         summary: "scan-random, on what was loaded in key order",
         fill: FillOrder::Sequential,
         mix: &[(Scan, 100)],
-        popularity: Popularity::Uniform,
         ..PLAIN
     },
     Workload {
         name: "delete-random",
         summary: "delete loaded keys, each once, in random order",
-        fill: FillOrder::Random,
         mix: &[(Delete, 100)],
-        popularity: Popularity::Uniform,
         ..PLAIN
     },
     Workload {
         name: "churn",
         summary: "50 % inserts and 50 % deletes of the oldest: loaded keys first, then those inserted (KVZone, section 4.2.2)",
-        fill: FillOrder::Random,
         mix: &[(Insert, 50), (Delete, 50)],
-        popularity: Popularity::Uniform,
         ..PLAIN
     },
     Workload {
         name: "churn-read",
         summary: "50 % reads, 25 % inserts and 25 % deletes, each thread of its own keys (KVZone, section 4.2.3)",
-        fill: FillOrder::Random,
         mix: &[(Read, 50), (Insert, 25), (Delete, 25)],
-        popularity: Popularity::Uniform,
         ..PLAIN
     },
     Workload {
         name: "ycsb-a",
         summary: "YCSB A: 50 % reads, 50 % updates, zipfian",
-        fill: FillOrder::Random,
         mix: &[(Read, 50), (Update, 50)],
         popularity: Popularity::YcsbZipfian,
         ..PLAIN
@@ -313,7 +292,6 @@ const GENERAL: &[Workload] = &[
     Workload {
         name: "ycsb-b",
         summary: "YCSB B: 95 % reads, 5 % updates, zipfian",
-        fill: FillOrder::Random,
         mix: &[(Read, 95), (Update, 5)],
         popularity: Popularity::YcsbZipfian,
         ..PLAIN
@@ -321,7 +299,6 @@ const GENERAL: &[Workload] = &[
     Workload {
         name: "ycsb-c",
         summary: "YCSB C: reads, zipfian",
-        fill: FillOrder::Random,
         mix: &[(Read, 100)],
         popularity: Popularity::YcsbZipfian,
         ..PLAIN
@@ -329,7 +306,6 @@ const GENERAL: &[Workload] = &[
     Workload {
         name: "ycsb-d",
         summary: "YCSB D: 95 % reads of the latest, 5 % inserts",
-        fill: FillOrder::Random,
         mix: &[(Read, 95), (Insert, 5)],
         popularity: Popularity::Latest,
         ..PLAIN
@@ -337,7 +313,6 @@ const GENERAL: &[Workload] = &[
     Workload {
         name: "ycsb-e",
         summary: "YCSB E: 95 % scans of 1 to 100 entries, 5 % inserts, zipfian",
-        fill: FillOrder::Random,
         mix: &[(Scan, 95), (Insert, 5)],
         popularity: Popularity::YcsbZipfian,
         ..PLAIN
@@ -345,7 +320,6 @@ const GENERAL: &[Workload] = &[
     Workload {
         name: "ycsb-f",
         summary: "YCSB F: 50 % reads, 50 % read-modify-writes, zipfian",
-        fill: FillOrder::Random,
         mix: &[(Read, 50), (ReadModifyWrite, 50)],
         popularity: Popularity::YcsbZipfian,
         ..PLAIN

@@ -8,12 +8,15 @@ use std::time::Duration;
 use cambium_base::{Error, Result};
 use cambium_io::Environment;
 use clap::{Args, ValueEnum};
-use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
-use kvzone_core::device::fio::median;
-use kvzone_core::device::report::{DeviceReport, RandomReads};
+use kvzone_core::device::report::{
+    DeviceReport, FioComparison, RandomReads, Sequential, SyncedWrites,
+};
 use kvzone_core::device::{DeviceOptions, Parts, measure};
+use kvzone_core::report::grid::Grid;
+use kvzone_core::report::text::or_dash;
 use kvzone_core::size;
+use kvzone_core::statistics::median;
 
 use crate::{machine, output};
 
@@ -167,53 +170,50 @@ fn text(report: &DeviceReport) -> String {
     parts.join("\n")
 }
 
-fn table(title: &str, header: &[&str], left_columns: usize) -> (String, Table) {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED);
-    table.set_header(header);
-    for (number, column) in table.column_iter_mut().enumerate() {
-        if number >= left_columns {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    (format!("{title}\n"), table)
+fn table(title: &str, heads: &[&str], words: usize, rows: Vec<Vec<String>>) -> String {
+    let grid = Grid {
+        heads: heads.iter().map(ToString::to_string).collect(),
+        words,
+        rows,
+    };
+    format!("{title}\n{}", grid.terminal())
 }
 
-fn finish((title, table): (String, Table)) -> String {
-    format!("{title}{table}\n")
-}
-
-fn mode(direct: bool) -> &'static str {
-    if direct { "direct" } else { "buffered" }
+fn mode(direct: bool) -> String {
+    let mode = if direct { "direct" } else { "buffered" };
+    mode.to_string()
 }
 
 fn microseconds(nanoseconds: u64) -> String {
     format!("{:.0}", nanoseconds as f64 / 1000.0)
 }
 
-fn megabytes_per_second(rate: f64) -> String {
-    format!("{:.0}", rate / 1e6)
-}
-
 fn sequential_table(report: &DeviceReport) -> String {
-    let mut made = table(
+    let row = |found: &Sequential| {
+        let rate = format!("{:.0}", found.bytes_per_second / 1e6);
+        vec![found.operation.clone(), mode(found.direct), rate]
+    };
+    table(
         "Sequential, chunks of 1 MiB, writes with their sync",
         &["operation", "mode", "MB/s"],
         2,
-    );
-    for found in &report.sequential {
-        made.1.add_row([
-            found.operation.as_str(),
-            mode(found.direct),
-            &megabytes_per_second(found.bytes_per_second),
-        ]);
-    }
-    finish(made)
+        report.sequential.iter().map(row).collect(),
+    )
 }
 
 /// Buffered and direct side by side, one row a back end and depth.
 fn random_table(report: &DeviceReport) -> String {
-    let mut made = table(
+    let buffered = report.random_reads.iter().filter(|found| !found.direct);
+    let row = |buffered: &RandomReads| {
+        let direct = report.random_reads.iter().find(|found| {
+            found.direct && found.backend == buffered.backend && found.depth == buffered.depth
+        });
+        let mut row = vec![buffered.backend.clone(), buffered.depth.to_string()];
+        row.extend(random_cells(Some(buffered)));
+        row.extend(random_cells(direct));
+        row
+    };
+    table(
         "Random reads of 4 KiB, from an empty cache (latencies in microseconds)",
         &[
             "back end",
@@ -226,17 +226,8 @@ fn random_table(report: &DeviceReport) -> String {
             "p99",
         ],
         1,
-    );
-    for buffered in report.random_reads.iter().filter(|found| !found.direct) {
-        let direct = report.random_reads.iter().find(|found| {
-            found.direct && found.backend == buffered.backend && found.depth == buffered.depth
-        });
-        let mut row = vec![buffered.backend.clone(), buffered.depth.to_string()];
-        row.extend(random_cells(Some(buffered)));
-        row.extend(random_cells(direct));
-        made.1.add_row(row);
-    }
-    finish(made)
+        buffered.map(row).collect(),
+    )
 }
 
 fn random_cells(found: Option<&RandomReads>) -> [String; 3] {
@@ -251,38 +242,39 @@ fn random_cells(found: Option<&RandomReads>) -> [String; 3] {
 }
 
 fn synced_table(report: &DeviceReport) -> String {
-    let mut made = table(
-        "Writes, each synced (fdatasync) before the next (latencies in microseconds)",
-        &["pattern", "mode", "bytes", "writes/s", "p50", "p99"],
-        2,
-    );
-    for found in &report.synced_writes {
-        made.1.add_row([
+    let row = |found: &SyncedWrites| {
+        vec![
             found.pattern.clone(),
-            mode(found.direct).to_string(),
+            mode(found.direct),
             found.block_bytes.to_string(),
             format!("{:.0}", found.writes_per_second),
             microseconds(found.latency_ns.p50),
             microseconds(found.latency_ns.p99),
-        ]);
-    }
-    finish(made)
+        ]
+    };
+    table(
+        "Writes, each synced (fdatasync) before the next (latencies in microseconds)",
+        &["pattern", "mode", "bytes", "writes/s", "p50", "p99"],
+        2,
+        report.synced_writes.iter().map(row).collect(),
+    )
 }
 
 fn fio_table(report: &DeviceReport) -> String {
-    let mut made = table(
+    let middle = |rates: &[f64]| or_dash(median(rates), |rate| format!("{rate:.0}"));
+    let row = |found: &FioComparison| {
+        vec![
+            found.backend.clone(),
+            found.depth.to_string(),
+            middle(&found.reads_per_second),
+            middle(&found.fio_reads_per_second),
+            format!("{:.2}", found.ratio),
+        ]
+    };
+    table(
         "Random direct reads of 4 KiB beside fio, medians of runs in turns",
         &["back end", "depth", "ours/s", "fio/s", "ours : fio"],
         1,
-    );
-    for found in &report.fio {
-        made.1.add_row([
-            found.backend.clone(),
-            found.depth.to_string(),
-            format!("{:.0}", median(&found.reads_per_second)),
-            format!("{:.0}", median(&found.fio_reads_per_second)),
-            format!("{:.2}", found.ratio),
-        ]);
-    }
-    finish(made)
+        report.fio.iter().map(row).collect(),
+    )
 }

@@ -13,11 +13,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::Duration;
 
-use crate::limits::{mount_of, remove_leftovers};
+use crate::limits::{Group, mount_of};
 use crate::place::Disk;
 
 /// Reads a second that no device does.
@@ -26,51 +23,21 @@ const NO_LIMIT: u64 = 4_000_000_000;
 /// How the names of our groups begin.
 const OURS: &str = "kvzone-";
 
-static NEXT: AtomicU32 = AtomicU32::new(0);
-
-/// A group of version 1 in which reads are counted; removed when dropped.
-#[derive(Debug)]
-pub(crate) struct ReadCount {
-    folder: PathBuf,
-}
-
-impl ReadCount {
-    /// A group that counts reads of a disk, where this machine has such groups.
-    pub(crate) fn create(disk: &Disk) -> Option<ReadCount> {
-        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
-        let parent = mount_of(&mounts, "cgroup", "blkio")?;
-        remove_leftovers(&parent);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = parent.join(format!("kvzone-{}-{number}", std::process::id()));
-        fs::create_dir(&folder).ok()?;
-        // From here on it is removed whatever fails.
-        let group = ReadCount { folder };
-        let file = group.folder.join("blkio.throttle.read_iops_device");
-        let limit = |device: &str| fs::write(&file, format!("{device} {NO_LIMIT}")).is_ok();
-        let partition = disk.number.as_deref()?;
-        let whole = || fs::read_to_string(format!("/sys/dev/block/{partition}/../dev")).ok();
-        (limit(partition) || whole().is_some_and(|device| limit(device.trim()))).then_some(group)
-    }
-
-    /// Puts a process into the group.
-    pub(crate) fn admit(&self, process: u32) {
-        // A worker that is not in it counts nothing, and says so.
-        let _ = fs::write(self.folder.join("cgroup.procs"), process.to_string());
-    }
-}
-
-impl Drop for ReadCount {
-    fn drop(&mut self) {
-        // A process that has just ended may be in it still.
-        for _ in 0..100 {
-            match fs::remove_dir(&self.folder) {
-                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-                    thread::sleep(Duration::from_millis(10));
-                }
-                _ => return,
-            }
-        }
-    }
+/// A group of version 1 in which reads of a disk are counted, where this machine has such
+/// groups.
+pub(crate) fn counting_group(disk: &Disk) -> Option<Group> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let group = Group::create_in(&mount_of(&mounts, "cgroup", "blkio")?).ok()?;
+    let limit = |device: &str| {
+        let text = format!("{device} {NO_LIMIT}");
+        group
+            .write("blkio.throttle.read_iops_device", &text)
+            .is_ok()
+    };
+    let partition = disk.number.as_deref()?;
+    let whole = || fs::read_to_string(format!("/sys/dev/block/{partition}/../dev")).ok();
+    let is_counted = limit(partition) || whole().is_some_and(|device| limit(device.trim()));
+    is_counted.then_some(group)
 }
 
 /// Reads that this process has sent to devices, if it is in a group of ours.

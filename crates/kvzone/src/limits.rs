@@ -34,11 +34,54 @@ enum Version {
     Two,
 }
 
-/// A control group with a limit, and nobody in it at first.
+/// A control group of ours, without a process at first; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct Group {
+    folder: PathBuf,
+}
+
+impl Group {
+    /// Makes one, and removes those whose KVZone is no more.
+    pub(crate) fn create_in(parent: &Path) -> Result<Group, String> {
+        remove_leftovers(parent);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("kvzone-{}-{number}", std::process::id()));
+        fs::create_dir(&folder)
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        Ok(Group { folder })
+    }
+
+    /// Puts a process into the group; what it does from now on counts.
+    pub(crate) fn admit(&self, process: u32) -> Result<(), String> {
+        self.write("cgroup.procs", &process.to_string())
+    }
+
+    /// Writes one of its files.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), String> {
+        let path = self.folder.join(name);
+        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A process that was just killed may be on its way out still.
+        for _ in 0..100 {
+            match fs::remove_dir(&self.folder) {
+                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                    thread::sleep(Duration::from_millis(10));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// A control group with a limit.
 #[derive(Debug)]
 pub(crate) struct MemoryGroup {
     version: Version,
-    folder: PathBuf,
+    pub(crate) group: Group,
 }
 
 /// What the kernel counted.
@@ -103,7 +146,6 @@ impl MemoryGroup {
     pub(crate) fn create(hierarchy: &Hierarchy, bytes: u64) -> Result<MemoryGroup, String> {
         let mut reasons = Vec::new();
         for parent in &hierarchy.parents {
-            remove_leftovers(parent);
             match MemoryGroup::create_in(parent, hierarchy.version, bytes) {
                 Ok(group) => return Ok(group),
                 Err(reason) => reasons.push(reason),
@@ -119,19 +161,12 @@ impl MemoryGroup {
             let _ = fs::write(parent.join("cgroup.subtree_control"), "+io");
             enable_memory(parent)?;
         }
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = parent.join(format!("kvzone-{}-{number}", std::process::id()));
-        fs::create_dir(&folder)
-            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        // From here on the group is removed whatever fails.
-        let group = MemoryGroup { version, folder };
-        group.write(group.limit_file(), &bytes.to_string())?;
+        let group = MemoryGroup {
+            version,
+            group: Group::create_in(parent)?,
+        };
+        group.group.write(group.limit_file(), &bytes.to_string())?;
         Ok(group)
-    }
-
-    /// Puts a process into the group; what it takes from now on counts.
-    pub(crate) fn admit(&self, process: u32) -> Result<(), String> {
-        self.write("cgroup.procs", &process.to_string())
     }
 
     /// What was counted so far.
@@ -140,7 +175,8 @@ impl MemoryGroup {
             Version::One => ("memory.max_usage_in_bytes", "memory.oom_control"),
             Version::Two => ("memory.peak", "memory.events"),
         };
-        let read = |name: &str| fs::read_to_string(self.folder.join(name)).unwrap_or_default();
+        let read =
+            |name: &str| fs::read_to_string(self.group.folder.join(name)).unwrap_or_default();
         let killed = read(events)
             .lines()
             .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
@@ -154,25 +190,6 @@ impl MemoryGroup {
         match self.version {
             Version::One => "memory.limit_in_bytes",
             Version::Two => "memory.max",
-        }
-    }
-
-    fn write(&self, name: &str, text: &str) -> Result<(), String> {
-        let path = self.folder.join(name);
-        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
-    }
-}
-
-impl Drop for MemoryGroup {
-    fn drop(&mut self) {
-        // A process that was just killed may be on its way out still.
-        for _ in 0..100 {
-            match fs::remove_dir(&self.folder) {
-                Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-                    thread::sleep(Duration::from_millis(10));
-                }
-                _ => return,
-            }
         }
     }
 }
@@ -193,7 +210,7 @@ fn enable_memory(parent: &Path) -> Result<(), String> {
 
 /// Removes groups whose KVZone is no more. A group with processes stays: the
 /// kernel refuses.
-pub(crate) fn remove_leftovers(parent: &Path) {
+fn remove_leftovers(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
     };
@@ -240,9 +257,13 @@ mod tests {
         let read = |path: PathBuf| fs::read_to_string(path).unwrap();
         let enabled = read(parent.path().join("cgroup.subtree_control"));
         assert_eq!(enabled, "+memory");
-        assert_eq!(read(group.folder.join("memory.max")), "1048576");
-        fs::write(group.folder.join("memory.peak"), "4096\n").unwrap();
-        fs::write(group.folder.join("memory.events"), "oom 3\noom_kill 2\n").unwrap();
+        assert_eq!(read(group.group.folder.join("memory.max")), "1048576");
+        fs::write(group.group.folder.join("memory.peak"), "4096\n").unwrap();
+        fs::write(
+            group.group.folder.join("memory.events"),
+            "oom 3\noom_kill 2\n",
+        )
+        .unwrap();
         let expected = MemoryUse {
             peak_bytes: Some(4096),
             killed: 2,
@@ -274,13 +295,13 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        group.admit(child.id()).unwrap();
-        let members = fs::read_to_string(group.folder.join("cgroup.procs")).unwrap();
+        group.group.admit(child.id()).unwrap();
+        let members = fs::read_to_string(group.group.folder.join("cgroup.procs")).unwrap();
         assert_eq!(members.trim(), child.id().to_string());
         assert_eq!(group.usage().killed, 0);
         child.kill().unwrap();
         child.wait().unwrap();
-        let folder = group.folder.clone();
+        let folder = group.group.folder.clone();
         drop(group);
         assert!(!folder.exists());
     }

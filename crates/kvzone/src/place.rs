@@ -172,14 +172,6 @@ impl Disk {
         parse_traffic(&fs::read_to_string(path).ok()?)
     }
 
-    /// Reads that the whole disk has done since the machine started, by
-    /// everybody.
-    pub(crate) fn reads(&self) -> Option<u64> {
-        let path = format!("/sys/dev/block/{}/stat", self.number.as_ref()?);
-        let stat = fs::read_to_string(path).ok()?;
-        stat.split_whitespace().next()?.parse().ok()
-    }
-
     /// How far the kernel reads ahead on the disk, in KiB, as text; a file.
     pub(crate) fn read_ahead_file(&self) -> Option<PathBuf> {
         let number = self.number.as_ref()?;

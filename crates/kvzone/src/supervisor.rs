@@ -27,7 +27,7 @@ use kvzone_core::record::{Phase, Run, Status};
 use kvzone_core::workload;
 use serde_json::json;
 
-use crate::device_reads::ReadCount;
+use crate::device_reads::counting_group;
 use crate::limits::{Hierarchy, MemoryGroup};
 use crate::place::Disk;
 
@@ -93,14 +93,15 @@ pub(crate) fn supervise(
     let mut notes = Vec::new();
     let group = memory_group(&mut job, &mut notes);
     let mut worker = Worker::start(job.memory_limit_bytes.is_some())?;
-    if let Some(group) = &group {
-        if let Err(reason) = group.admit(worker.child.id()) {
+    if let Some(limited) = &group {
+        if let Err(reason) = limited.group.admit(worker.child.id()) {
             unlimited(&mut job, &mut notes, &reason);
         }
     }
-    let counted = ReadCount::create(&Disk::of(&job.folder));
+    let counted = counting_group(&Disk::of(&job.folder));
     if let Some(counted) = &counted {
-        counted.admit(worker.child.id());
+        // A worker that is not in it counts nothing, and says so.
+        let _ = counted.admit(worker.child.id());
     }
     worker.hand_over(&job)?;
     let mut story = Story::new(&job);
@@ -509,25 +510,7 @@ mod tests {
     use super::*;
 
     fn story() -> Story {
-        let job = Job {
-            store: "memory".to_string(),
-            repeat: 0,
-            folder: std::path::PathBuf::new(),
-            durability: kvzone_core::adapter::DurabilityName::Written,
-            budget_bytes: 0,
-            memory_limit_bytes: None,
-            profile: kvzone_core::adapter::Profile::Equal,
-            overrides: Default::default(),
-            cold: false,
-            warm: false,
-            reopen: None,
-            after_kill: false,
-            compact: false,
-            record: None,
-            variant: None,
-            load: kvzone_core::job::Load::default(),
-            steps: Vec::new(),
-        };
+        let job = Job::new("memory", "", kvzone_core::job::Load::default());
         Story {
             counted: true,
             ..Story::new(&job)

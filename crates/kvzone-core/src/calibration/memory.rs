@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{capabilities, found, no_settings};
-use crate::adapter::{
-    Adapter, Availability, Capabilities, Change, OpenRequest, OpenStore, Session, Visit,
-};
+use super::capabilities;
+use crate::adapter::{Adapter, Capabilities, Change, OpenRequest, OpenStore, Session, Visit};
 use crate::error::Result;
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -26,16 +24,8 @@ impl Adapter for Memory {
         "a sorted map in memory under one lock: keeps nothing"
     }
 
-    fn probe(&self) -> Availability {
-        found()
-    }
-
     fn capabilities(&self) -> Capabilities {
         capabilities(false)
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        no_settings(self.name(), request)
     }
 
     fn open(&self, _request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
@@ -66,14 +56,6 @@ impl OpenStore for MemoryStore {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compact(&self) -> Result<()> {
         Ok(())
     }
 
@@ -123,9 +105,7 @@ impl Session for MemorySession {
         for change in changes {
             match change {
                 Change::Put { key, value } => put(&mut entries, key, value),
-                Change::Delete { key } => {
-                    entries.remove(*key);
-                }
+                Change::Delete { key } => drop(entries.remove(*key)),
             }
         }
         Ok(())

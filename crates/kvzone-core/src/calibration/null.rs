@@ -3,13 +3,10 @@
 //! Reads answer the same bytes, whatever was put; scans visit the key that
 //! they begin with, again and again.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{capabilities, found, no_settings};
-use crate::adapter::{
-    Adapter, Availability, Capabilities, Change, OpenRequest, OpenStore, Session, Visit,
-};
+use super::capabilities;
+use crate::adapter::{Adapter, Capabilities, Change, OpenRequest, OpenStore, Session, Visit};
 use crate::error::Result;
 
 /// The adapter `null`.
@@ -25,16 +22,8 @@ impl Adapter for Null {
         "does nothing: the harness's own cost"
     }
 
-    fn probe(&self) -> Availability {
-        found()
-    }
-
     fn capabilities(&self) -> Capabilities {
         capabilities(true)
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        no_settings(self.name(), request)
     }
 
     fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
@@ -61,14 +50,6 @@ impl OpenStore for NullStore {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compact(&self) -> Result<()> {
         Ok(())
     }
 

@@ -4,7 +4,6 @@
 //! mode and time; the ratio is that of the medians. The test file has no name
 //! any more, so `fio` opens it through `/proc/PID/fd/N` of this process.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use serde_json::Value;
 use super::random::{self, RandomPoint};
 use super::report::FioComparison;
 use super::test_file::{BLOCK_BYTES, TestFile};
+use crate::statistics::median;
 
 /// Fails, with the package to install, where there is no `fio`.
 pub fn check_installed() -> Result<()> {
@@ -41,6 +41,7 @@ pub fn compare(
     repeats: usize,
     done: &mut dyn FnMut(),
 ) -> Result<FioComparison> {
+    let middle = |rates: &[f64]| median(rates).unwrap_or(0.0);
     let engine = engine_name(point.backend);
     let arguments = arguments(test_file, point, limit)?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -63,7 +64,7 @@ pub fn compare(
         direct: point.direct,
         depth: point.depth,
         block_bytes: BLOCK_BYTES,
-        ratio: median(&ours) / median(&theirs).max(1e-9),
+        ratio: middle(&ours) / middle(&theirs).max(1e-9),
         reads_per_second: ours,
         fio_reads_per_second: theirs,
         fio_command: format!("fio {}", arguments.join(" ")),
@@ -84,11 +85,7 @@ fn arguments(test_file: &TestFile, point: RandomPoint, limit: Duration) -> Resul
         Error::InvalidArgument("fio can only read files of the operating system".to_string())
     })?;
     let filename = format!("/proc/{}/fd/{descriptor}", std::process::id());
-    Ok(arguments_of(&filename, test_file.bytes, point, limit))
-}
-
-fn arguments_of(filename: &str, bytes: u64, point: RandomPoint, limit: Duration) -> Vec<String> {
-    vec![
+    Ok(vec![
         "--name=kvzone".to_string(),
         format!("--filename={filename}"),
         "--readonly".to_string(),
@@ -97,75 +94,14 @@ fn arguments_of(filename: &str, bytes: u64, point: RandomPoint, limit: Duration)
         "--norandommap".to_string(),
         "--randrepeat=0".to_string(),
         format!("--bs={BLOCK_BYTES}"),
-        format!("--size={bytes}"),
+        format!("--size={}", test_file.bytes),
         format!("--ioengine={}", engine_name(point.backend)),
         format!("--iodepth={}", point.depth),
         format!("--direct={}", u8::from(point.direct)),
         "--time_based".to_string(),
         format!("--runtime={}ms", limit.as_millis().max(1)),
         "--output-format=json".to_string(),
-    ]
-}
-
-/// Random reads a second that `fio` makes of a file, of which it reads `bytes`
-/// from the start.
-pub fn of_file(path: &Path, bytes: u64, point: RandomPoint, limit: Duration) -> Result<f64> {
-    // A colon would part two names.
-    let filename = path.display().to_string().replace(':', "\\:");
-    run(&arguments_of(&filename, bytes, point, limit))
-}
-
-/// When `fio` syncs what it has written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Syncs {
-    /// Once for so many writes; a write is answered before that.
-    After(u64),
-    /// Each write by itself (`O_DSYNC`): it is durable when it is answered.
-    Each,
-}
-
-/// Direct writes, one behind the other, through io_uring.
-#[derive(Clone, Copy, Debug)]
-pub struct WritePoint {
-    /// Bytes of a write.
-    pub block_bytes: u64,
-    /// Writes under way.
-    pub depth: usize,
-    /// When they are synced.
-    pub syncs: Syncs,
-}
-
-/// Bytes a second that `fio` writes to a file of so many bytes, which it makes, allocates
-/// and leaves.
-///
-/// # Errors
-/// Where `fio` is not installed, or fails.
-pub fn write_file(path: &Path, bytes: u64, point: WritePoint, limit: Duration) -> Result<f64> {
-    let report = report_of(&write_arguments(path, bytes, point, limit))?;
-    bytes_written_per_second(&report)
-        .ok_or_else(|| failed("its report has no write.bw_bytes".to_string()))
-}
-
-fn write_arguments(path: &Path, bytes: u64, point: WritePoint, limit: Duration) -> Vec<String> {
-    // A colon would part two names.
-    let filename = path.display().to_string().replace(':', "\\:");
-    vec![
-        "--name=kvzone".to_string(),
-        format!("--filename={filename}"),
-        "--rw=write".to_string(),
-        format!("--bs={}", point.block_bytes),
-        format!("--size={bytes}"),
-        "--fallocate=posix".to_string(),
-        "--ioengine=io_uring".to_string(),
-        format!("--iodepth={}", point.depth),
-        "--direct=1".to_string(),
-        match point.syncs {
-            Syncs::After(writes) => format!("--fdatasync={}", writes.max(1)),
-            Syncs::Each => "--sync=dsync".to_string(),
-        },
-        format!("--runtime={}ms", limit.as_millis().max(1)),
-        "--output-format=json".to_string(),
-    ]
+    ])
 }
 
 fn failed(what: String) -> Error {
@@ -202,36 +138,13 @@ fn figure_of(report: &str, pointer: &str) -> Option<f64> {
     (rate > 0.0).then_some(rate)
 }
 
-fn bytes_written_per_second(report: &str) -> Option<f64> {
-    figure_of(report, "/jobs/0/write/bw_bytes")
-}
-
 fn reads_per_second(report: &str) -> Option<f64> {
     figure_of(report, "/jobs/0/read/iops")
-}
-
-/// The middle one; of an even number the mean of the middle two; 0 of none.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn medians_of_odd_even_and_none() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(median(&[]), 0.0);
-    }
 
     #[test]
     fn the_rate_is_found_behind_warnings_and_nothing_is_made_up() {
@@ -243,8 +156,5 @@ mod tests {
             None
         );
         assert_eq!(reads_per_second("no report"), None);
-        let report = "{\"jobs\":[{\"write\":{\"bw_bytes\":7000}}]}";
-        assert_eq!(bytes_written_per_second(report), Some(7000.0));
-        assert_eq!(reads_per_second(report), None);
     }
 }

@@ -44,15 +44,10 @@ const SHORT_VALUE: usize = 256;
 pub struct Schedule {
     /// When the thread's first operation is due.
     pub first: f64,
-    /// Nanoseconds from one operation of the thread to its next.
+    /// Nanoseconds from one operation of the thread to its next, in the mean.
     pub interval: f64,
-}
-
-impl Schedule {
-    /// When an operation of the thread is due, after so many before it.
-    fn due(self, before: u64) -> u64 {
-        (self.first + before as f64 * self.interval) as u64
-    }
+    /// The seed of distances by the exponential law; none: all are equal.
+    pub poisson: Option<u64>,
 }
 
 /// What a thread needs besides its session and its stream.
@@ -70,8 +65,6 @@ pub struct Issue<'a> {
     pub governor: Option<&'a Governor>,
     /// Changes a call.
     pub batch: SizeChoice,
-    /// Whether changes are gathered between reads.
-    pub gathers: bool,
     /// Requests in flight, where they are submitted and not waited for one by one.
     pub in_flight: usize,
     /// What decides the number of changes of each call, where it varies.
@@ -149,16 +142,59 @@ pub struct Issuer<'a> {
     block: Block,
     block_operations: usize,
     loaded: u64,
-    recorder: Recorder,
-    bytes_written: u64,
-    scanned: u64,
-    inserted: u64,
-    inserted_bytes: u64,
-    ended: u64,
-    overdue: u64,
-    /// Changes that went in batches.
-    issued: u64,
+    issued: Issued,
+    /// Operations that were called, or submitted.
+    begun: u64,
+    /// Of an open loop: when the next operation is due after so many, and where distances
+    /// come from.
+    arrivals: Arrivals,
+    /// Of a governed loop: when the last operation was due, and the rate's number then.
+    governed: (u64, u64),
 }
+
+/// The moments of an open loop.
+struct Arrivals {
+    random: Option<Random>,
+    due: f64,
+    /// Operations that were due before.
+    before: u64,
+}
+
+impl Arrivals {
+    fn new(poisson: Option<u64>) -> Self {
+        Arrivals {
+            random: poisson.map(Random::new),
+            due: 0.0,
+            before: 0,
+        }
+    }
+
+    /// When the next operation is due, after so many that have begun.
+    #[inline]
+    fn due(&mut self, schedule: Schedule, begun: u64) -> u64 {
+        let Some(random) = &mut self.random else {
+            return (schedule.first + begun as f64 * schedule.interval) as u64;
+        };
+        // A batch comes with the last of its operations.
+        while self.before < begun + 1 {
+            self.due -= (1.0 - random.fraction()).ln() * schedule.interval;
+            self.before += 1;
+        }
+        self.due as u64
+    }
+}
+
+/// Changes that wait until they make a batch.
+struct Gathering {
+    block: Block,
+    batch: Batch,
+    sizes: Random,
+    /// Of the batch that is gathered.
+    size: u64,
+}
+
+/// When a call was due in an open loop, began and ended.
+type Times = (Option<u64>, u64, u64);
 
 impl<'a> Issuer<'a> {
     /// Ready to begin; everything that takes time to set up is set up.
@@ -169,6 +205,7 @@ impl<'a> Issuer<'a> {
         witness: Witness<'a>,
         recorder: Recorder,
     ) -> Self {
+        let fitting = (BLOCK_BYTES / issue.key_bytes.max(1)) as usize;
         Issuer {
             lender: issue.values.lender(),
             loaded: issue.versions.count(),
@@ -179,15 +216,11 @@ impl<'a> Issuer<'a> {
             stream,
             witness,
             block: Block::default(),
-            block_operations: block_operations(issue.batch.largest() as usize, issue.key_bytes),
-            recorder,
-            bytes_written: 0,
-            scanned: 0,
-            inserted: 0,
-            inserted_bytes: 0,
-            ended: 0,
-            overdue: 0,
-            issued: 0,
+            block_operations: fitting.clamp(1, BLOCK),
+            issued: Issued::nothing(recorder),
+            begun: 0,
+            arrivals: Arrivals::new(issue.schedule.and_then(|it| it.poisson)),
+            governed: (0, 0),
         }
     }
 
@@ -201,40 +234,19 @@ impl<'a> Issuer<'a> {
     /// The clock started when the phase did.
     pub fn run(mut self, clock: Clock) -> Issued {
         self.clock = clock;
-        let failure = self.run_loop().err();
+        let failure = match self.queue.take() {
+            Some(mut queue) => self.run_queued(&mut *queue, self.issue.in_flight).err(),
+            None => self.run_loop().err(),
+        };
         if failure.is_some() {
             self.issue.stop.store(true, Ordering::Relaxed);
         }
-        self.issued(failure)
-    }
-
-    fn run_loop(&mut self) -> Result<()> {
-        if let Some(mut queue) = self.queue.take() {
-            return self.run_queued(&mut *queue, self.issue.in_flight);
-        }
-        match (self.issue.schedule, self.issue.batch) {
-            _ if self.issue.governor.is_some() => self.run_governed(),
-            _ if self.issue.gathers => self.run_gathering(),
-            (None, SizeChoice::Fixed(1)) => self.run_closed(),
-            (Some(schedule), SizeChoice::Fixed(1)) => self.run_open(schedule),
-            (_, SizeChoice::Fixed(batch)) => self.run_batches(batch as usize),
-            _ => self.run_gathering(),
-        }
-    }
-
-    fn issued(self, failure: Option<Error>) -> Issued {
         Issued {
             hash: self.witness.hash(),
             verified: self.witness.verified(),
             bytes_read: self.witness.bytes_read(),
-            recorder: self.recorder,
-            bytes_written: self.bytes_written,
-            scanned: self.scanned,
-            inserted: self.inserted,
-            inserted_bytes: self.inserted_bytes,
-            ended: self.ended,
-            overdue: self.overdue,
             failure,
+            ..self.issued
         }
     }
 
@@ -256,14 +268,14 @@ impl<'a> Issuer<'a> {
         }
         self.issue.given_up.store(true, Ordering::Relaxed);
         self.issue.stop.store(true, Ordering::Relaxed);
-        self.ended = self.clock.now();
+        self.issued.ended = self.clock.now();
         true
     }
 
     #[inline]
     fn done(&mut self, now: u64) -> bool {
-        self.ended = now;
-        let operations = self.recorder.operations();
+        self.issued.ended = now;
+        let operations = self.issued.recorder.operations();
         self.issue.progress.store(operations, Ordering::Relaxed);
         now >= self.issue.deadline || self.is_stopped()
     }
@@ -274,189 +286,137 @@ impl<'a> Issuer<'a> {
         is_set(self.issue.stop) || self.issue.enough.is_some_and(is_set)
     }
 
-    fn run_closed(&mut self) -> Result<()> {
+    /// Issues operations: at once or when they are due, alone or, where changes go in
+    /// batches, when enough are gathered. What is read between them is read at once.
+    fn run_loop(&mut self) -> Result<()> {
+        let gathers = self.issue.batch != SizeChoice::Fixed(1);
+        let mut sizes = Random::new(self.issue.batch_seed);
+        let mut gathering = Gathering {
+            size: self.issue.batch.pick(sizes.next_u64()),
+            sizes,
+            block: Block::default(),
+            batch: Batch::default(),
+        };
+        let epoch = self.issue.governor.map_or(0, Governor::epoch);
+        self.governed = (self.clock.now(), epoch);
         while self.next_block()? {
             let mut start = self.clock.now();
             for at in 0..self.block.operations.len() {
                 let operation = self.block.operations[at];
+                if gathers && operation.kind.writes() {
+                    gathering.block.take(&self.block, &operation);
+                    if self.write_if_full(&mut gathering)? {
+                        return Ok(());
+                    }
+                    continue;
+                }
+                let due = self.due();
+                if due.is_some_and(|due| !self.wait_for(due)) {
+                    return Ok(());
+                }
+                if gathers || due.is_some() {
+                    start = self.clock.now();
+                }
                 let entries = self.call(&operation)?;
                 let end = self.clock.now();
-                self.recorder
-                    .record(operation.kind, end - start, end, entries);
+                let times = (due, start, end);
+                self.record(operation.kind, times, entries);
+                self.begun += 1;
                 start = if self.look(&operation)? {
                     self.clock.now()
                 } else {
                     end
                 };
-                if self.done(end) {
+                if self.ends(times) {
                     return Ok(());
                 }
             }
         }
-        Ok(())
-    }
-
-    fn run_open(&mut self, schedule: Schedule) -> Result<()> {
-        let mut issued = 0_u64;
-        while self.next_block()? {
-            for at in 0..self.block.operations.len() {
-                let operation = self.block.operations[at];
-                let due = schedule.due(issued);
-                if !self.wait_for(due) {
-                    return Ok(());
-                }
-                let start = self.clock.now();
-                let entries = self.call(&operation)?;
-                let end = self.clock.now();
-                self.recorder
-                    .record(operation.kind, end - due, end, entries);
-                self.recorder.record_parts(start - due, end - start);
-                self.look(&operation)?;
-                issued += 1;
-                if self.gives_up(start - due) || self.done(end) {
-                    self.overdue = self.overdue_at(schedule, issued, end);
-                    return Ok(());
-                }
-            }
+        if !gathering.block.operations.is_empty() {
+            self.write_batch(&mut gathering)?;
         }
         Ok(())
     }
 
-    /// An open loop whose rate changes: what was due under the old one is
-    /// forgiven.
-    fn run_governed(&mut self) -> Result<()> {
+    /// When the next operation is due; none in a closed loop. Where the rate changes, what
+    /// was due under the old one is forgiven.
+    #[inline]
+    fn due(&mut self) -> Option<u64> {
         let Some(governor) = self.issue.governor else {
-            return Ok(());
+            let schedule = self.issue.schedule?;
+            return Some(self.arrivals.due(schedule, self.begun));
         };
-        let (mut due, mut epoch) = (self.clock.now(), governor.epoch());
-        while self.next_block()? {
-            for at in 0..self.block.operations.len() {
-                let operation = self.block.operations[at];
-                if governor.epoch() != epoch {
-                    epoch = governor.epoch();
-                    due = due.max(self.clock.now());
-                }
-                due += governor.interval();
-                if !self.wait_for(due) {
-                    return Ok(());
-                }
-                let start = self.clock.now();
-                let entries = self.call(&operation)?;
-                let end = self.clock.now();
-                governor.count(end - due);
-                self.recorder
-                    .record(operation.kind, end - due, end, entries);
-                self.recorder.record_parts(start - due, end - start);
-                self.look(&operation)?;
-                if self.done(end) {
-                    return Ok(());
-                }
-            }
+        let (due, epoch) = &mut self.governed;
+        if governor.epoch() != *epoch {
+            *epoch = governor.epoch();
+            *due = (*due).max(self.clock.now());
         }
-        Ok(())
+        *due += governor.interval();
+        Some(*due)
     }
 
-    /// Batches of one size, in a closed or an open loop.
-    fn run_batches(&mut self, size: usize) -> Result<()> {
-        let mut batch = Batch::default();
-        while self.next_block()? {
-            let block = std::mem::take(&mut self.block);
-            for operations in block.operations.chunks(size) {
-                if self.write_batch(&mut batch, &block, operations)? {
-                    return Ok(());
-                }
-            }
-            self.block = block;
+    #[inline]
+    fn record(&mut self, kind: OperationKind, (due, start, end): Times, entries: u64) {
+        let waited = due.map_or(0, |due| start - due);
+        let recorder = &mut self.issued.recorder;
+        recorder.record(kind, waited + (end - start), end, entries);
+        recorder.record_parts(waited, end - start);
+        if let Some(governor) = self.issue.governor {
+            governor.count(waited + (end - start));
         }
-        Ok(())
     }
 
-    /// Changes are gathered until they make a batch; what is read between them
-    /// is read at once.
-    fn run_gathering(&mut self) -> Result<()> {
-        let mut batch = Batch::default();
-        let mut gathered = Block::default();
-        let mut sizes = Random::new(self.issue.batch_seed);
-        let mut size = self.issue.batch.pick(sizes.next_u64());
-        while self.next_block()? {
-            for at in 0..self.block.operations.len() {
-                let operation = self.block.operations[at];
-                if operation.kind.writes() {
-                    gathered.take(&self.block, &operation);
-                    if (gathered.operations.len() as u64) < size {
-                        continue;
-                    }
-                    let ended = self.write_batch(&mut batch, &gathered, &gathered.operations)?;
-                    gathered.clear();
-                    if ended {
-                        return Ok(());
-                    }
-                    size = self.issue.batch.pick(sizes.next_u64());
-                } else {
-                    let start = self.clock.now();
-                    let entries = self.call(&operation)?;
-                    let end = self.clock.now();
-                    self.recorder
-                        .record(operation.kind, end - start, end, entries);
-                    self.look(&operation)?;
-                    if self.done(end) {
-                        return Ok(());
-                    }
-                }
-            }
+    /// True if the phase ends with a call.
+    #[inline]
+    fn ends(&mut self, (due, start, end): Times) -> bool {
+        let waited = due.map_or(0, |due| start - due);
+        let ends = self.gives_up(waited) || self.done(end);
+        if ends && let Some(schedule) = self.issue.schedule {
+            self.issued.overdue = self.overdue_at(schedule, end);
         }
-        if !gathered.operations.is_empty() {
-            self.write_batch(&mut batch, &gathered, &gathered.operations)?;
-        }
-        Ok(())
+        ends
     }
 
-    /// Writes some operations of a block in one call; true if the phase ends.
-    fn write_batch(
-        &mut self,
-        batch: &mut Batch,
-        block: &Block,
-        operations: &[Operation],
-    ) -> Result<bool> {
+    fn write_if_full(&mut self, gathering: &mut Gathering) -> Result<bool> {
+        if (gathering.block.operations.len() as u64) < gathering.size {
+            return Ok(false);
+        }
+        let ends = self.write_batch(gathering)?;
+        gathering.block.clear();
+        gathering.size = self.issue.batch.pick(gathering.sizes.next_u64());
+        Ok(ends)
+    }
+
+    /// Writes what was gathered in one call; true if the phase ends.
+    fn write_batch(&mut self, gathering: &mut Gathering) -> Result<bool> {
         let Issue {
-            values,
-            versions,
-            schedule,
-            ..
+            values, versions, ..
         } = self.issue;
-        batch.compose(operations, values, versions);
-        let (changes, bytes) = batch.changes(block, operations);
-        let due = schedule.map(|schedule| schedule.due(self.issued));
+        let operations = &gathering.block.operations;
+        gathering.batch.compose(operations, values, versions);
+        let (changes, bytes) = gathering.batch.changes(&gathering.block, operations);
+        let due = self.due();
         if due.is_some_and(|due| !self.wait_for(due)) {
             return Ok(true);
         }
         let start = self.clock.now();
         self.session.write(&changes)?;
-        let end = self.clock.now();
-        let latency = end - due.unwrap_or(start);
+        let times = (due, start, self.clock.now());
         let entries = operations.len() as u64;
-        self.recorder
-            .record(operations[0].kind, latency, end, entries);
-        let waited = due.map_or(0, |due| start - due);
-        self.recorder.record_parts(waited, end - start);
-        self.bytes_written += bytes;
+        self.record(operations[0].kind, times, entries);
+        self.issued.bytes_written += bytes;
         for operation in operations {
             versions.end(operation.number);
         }
-        self.issued += entries;
-        if !self.gives_up(waited) && !self.done(end) {
-            return Ok(false);
-        }
-        let overdue = |schedule| self.overdue_at(schedule, self.issued, end);
-        self.overdue = schedule.map_or(0, overdue);
-        Ok(true)
+        self.begun += entries;
+        Ok(self.ends(times))
     }
 
-    /// Operations that were due by `now` or the deadline, but for those issued.
-    fn overdue_at(&self, schedule: Schedule, issued: u64, now: u64) -> u64 {
+    /// Operations that were due by `now` or the deadline, but for those begun.
+    fn overdue_at(&self, schedule: Schedule, now: u64) -> u64 {
         let until = now.min(self.issue.deadline) as f64;
         let due = ((until - schedule.first) / schedule.interval).floor() as u64 + 1;
-        due.saturating_sub(issued)
+        due.saturating_sub(self.begun)
     }
 
     /// Waits for a moment; false if the phase ends before it.
@@ -489,7 +449,7 @@ impl<'a> Issuer<'a> {
                 Ok(1)
             }
             OperationKind::Scan => {
-                self.scanned += self.witness.scan(session, key, operation)?;
+                self.issued.scanned += self.witness.scan(session, key, operation)?;
                 Ok(1)
             }
             OperationKind::ReadInOrder if operation.span == 1 => {
@@ -541,21 +501,21 @@ impl<'a> Issuer<'a> {
     #[inline]
     fn wrote(&mut self, operation: &Operation, key_bytes: usize, value_bytes: usize) {
         let bytes = (key_bytes + value_bytes) as u64;
-        self.bytes_written += bytes;
+        self.issued.bytes_written += bytes;
         if operation.number < self.loaded {
             self.issue.versions.end(operation.number);
             return;
         }
         match operation.kind {
             OperationKind::Insert => {
-                self.inserted += 1;
-                self.inserted_bytes += bytes;
+                self.issued.inserted += 1;
+                self.issued.inserted_bytes += bytes;
             }
             OperationKind::Delete => {
                 // Inserted by this thread, with its one version, and deleted once.
                 let value_bytes = self.issue.values.value_bytes(operation.number, 1);
-                self.inserted -= 1;
-                self.inserted_bytes -= (key_bytes + value_bytes) as u64;
+                self.issued.inserted -= 1;
+                self.issued.inserted_bytes -= (key_bytes + value_bytes) as u64;
             }
             _ => {}
         }
@@ -573,8 +533,32 @@ impl<'a> Issuer<'a> {
     }
 }
 
-/// Whole batches that make a block.
-fn block_operations(batch: usize, key_bytes: u64) -> usize {
-    let fitting = BLOCK.min((BLOCK_BYTES / key_bytes.max(1)) as usize).max(1);
-    fitting.div_ceil(batch) * batch
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_are_all_the_same_or_of_the_exponential_law() {
+        let distances = |poisson| -> Vec<f64> {
+            let schedule = Schedule {
+                first: 0.0,
+                interval: 1_000.0,
+                poisson,
+            };
+            let mut arrivals = Arrivals::new(poisson);
+            let due: Vec<u64> = (0..20_001).map(|it| arrivals.due(schedule, it)).collect();
+            let between = due.windows(2).map(|pair| (pair[1] - pair[0]) as f64);
+            between.collect()
+        };
+        assert!(distances(None).iter().all(|&distance| distance == 1_000.0));
+        let found = distances(Some(7));
+        let mean = found.iter().sum::<f64>() / found.len() as f64;
+        assert!((950.0..1_050.0).contains(&mean), "{mean}");
+        // e^-1 of them are longer than the mean, e^-3 than three times that.
+        for (times, share) in [(1.0_f64, 0.368), (3.0, 0.0498)] {
+            let longer = found.iter().filter(|&&it| it > times * 1_000.0).count();
+            let off = longer as f64 / found.len() as f64 - share;
+            assert!(off.abs() < 0.01, "{times}: {off}");
+        }
+    }
 }

@@ -385,27 +385,11 @@ impl Runner<'_> {
     fn survivors(&self) -> Result<PhaseResult> {
         let plan = self.plan.drawn()?;
         let later = survivors::known(plan, self.job.load.threads, &self.job.folder)?;
-        if self.job.cold {
-            self.observer.store_closed()?;
-        }
-        self.observer.phase_starts(Phase::Reopen)?;
-        let opened = self.open();
-        self.observer.work_ended(Phase::Reopen)?;
-        let (live_user_bytes, live_keys) = self.plan.live(Phase::Reopen);
-        let mut result = PhaseResult {
-            live_user_bytes,
-            live_keys,
-            ..PhaseResult::empty(Phase::Reopen)
+        let (mut result, store) = self.opened_again()?;
+        let Some(store) = store else {
+            self.observer.phase_ended(&result)?;
+            return Ok(result);
         };
-        let (store, seconds) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                result.failure = Some(error);
-                self.observer.phase_ended(&result)?;
-                return Ok(result);
-            }
-        };
-        (result.operations, result.seconds) = (1, seconds);
         let progress = |done| self.observer.progress(Phase::Reopen, done);
         let mut count = |session: &mut dyn Session| {
             let found = Survivors::count(plan, &later, session, &progress)?;
@@ -453,31 +437,33 @@ impl Runner<'_> {
 
     /// Opens the store again: one operation.
     fn reopen(&self) -> Result<PhaseResult> {
+        let (mut result, store) = self.opened_again()?;
+        self.observer.phase_ended(&result)?;
+        if let Some(store) = store {
+            result.failure = self.close(store).err();
+        }
+        Ok(result)
+    }
+
+    /// Opens the store, which is timed: what that gave, and the store unless it failed.
+    fn opened_again(&self) -> Result<(PhaseResult, Option<Arc<dyn OpenStore>>)> {
         if self.job.cold {
             self.observer.store_closed()?;
         }
         self.observer.phase_starts(Phase::Reopen)?;
         let opened = self.open();
         self.observer.work_ended(Phase::Reopen)?;
-        let (live_user_bytes, live_keys) = self.plan.live(Phase::Reopen);
-        let mut result = PhaseResult {
-            live_user_bytes,
-            live_keys,
-            ..PhaseResult::empty(Phase::Reopen)
-        };
+        let mut result = self.one_operation(Phase::Reopen, 0.0);
         match opened {
             Ok((store, seconds)) => {
-                result.operations = 1;
                 result.seconds = seconds;
-                self.observer.phase_ended(&result)?;
-                result.failure = self.close(store).err();
+                Ok((result, Some(store)))
             }
             Err(error) => {
-                result.failure = Some(error);
-                self.observer.phase_ended(&result)?;
+                (result.operations, result.failure) = (0, Some(error));
+                Ok((result, None))
             }
         }
-        Ok(result)
     }
 }
 

@@ -33,6 +33,9 @@ const PROGRESS: Duration = Duration::from_millis(100);
 /// Purpose of the seed: sizes of batches.
 const BATCHES: u64 = 0x6261_7463;
 
+/// Purpose of the seed: distances between operations.
+const ARRIVALS: u64 = 0x6172_7276;
+
 /// Operations that are drawn again at once.
 const REDRAWN: u64 = 256;
 
@@ -214,6 +217,10 @@ impl Work<'_> {
         self.rate().map(|rate| Schedule {
             first: place as f64 * 1e9 / (rate * share),
             interval: threads as f64 * 1e9 / (rate * share),
+            poisson: self
+                .load
+                .poisson
+                .then(|| mix_two(mix_two(self.load.seed, ARRIVALS), thread)),
         })
     }
 
@@ -238,7 +245,6 @@ impl Work<'_> {
                 } else {
                     SizeChoice::Fixed(1)
                 },
-                gathers: self.gathers(),
                 in_flight: self.in_flight() as usize,
                 ..self.issue(&signals, &counter.0, mix_two(self.phase as u64, thread))
             };
@@ -277,6 +283,30 @@ impl Work<'_> {
         Ok(result)
     }
 
+    /// The same while the store is compacted; the time is that of the longer one.
+    pub fn run_compacting(
+        &self,
+        store: &Arc<dyn OpenStore>,
+        progress: &dyn Fn(u64),
+    ) -> Result<PhaseResult> {
+        let clock = Clock::start();
+        std::thread::scope(|scope| {
+            let compaction = scope.spawn(|| (store.compact(), clock.seconds()));
+            let mut result = self.run(store, progress)?;
+            let panicked = |_| {
+                let words = "a compaction panicked";
+                (
+                    Err(Error::store(self.adapter.name(), "compact", words)),
+                    0.0,
+                )
+            };
+            let (compacted, seconds) = compaction.join().unwrap_or_else(panicked);
+            result.seconds = result.seconds.max(seconds);
+            result.failure = result.failure.take().or(compacted.err());
+            Ok(result)
+        })
+    }
+
     /// What all threads of the phase have alike.
     fn issue<'b>(
         &'b self,
@@ -291,7 +321,6 @@ impl Work<'_> {
             given_up: &signals.given_up,
             governor: None,
             batch: SizeChoice::Fixed(1),
-            gathers: false,
             in_flight: 0,
             batch_seed: mix_two(mix_two(self.load.seed, BATCHES), purpose),
             key_bytes: self.plan.keys.longest_bytes(),
@@ -301,12 +330,6 @@ impl Work<'_> {
             enough: None,
             progress,
         }
-    }
-
-    /// Whether changes are put together while others are read.
-    fn gathers(&self) -> bool {
-        let reads = self.mix().iter().any(|(kind, _)| kind.reads());
-        self.batch().largest() > 1 && reads && self.writes()
     }
 
     /// Whether the threads that count change anything.

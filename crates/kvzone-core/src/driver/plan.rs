@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::adapter::{OpenRequest, store_folder};
 use crate::error::{Error, Result};
-use crate::job::{Act, Job, KeySource, Load, Popularity, SizeChoice, Step, Until};
+use crate::job::{Job, KeySource, Load, Popularity, SizeChoice, Step, Until};
 use crate::keys::{INTEGER_BYTES, KeySpace};
 use crate::trace::summary::Summary;
 use crate::values::Values;
@@ -62,11 +62,8 @@ impl Plan {
         let mix = mix(load, workload)?;
         check(load, workload, &mix)?;
         let follows = |of: OperationKind| {
-            let has = |step: &Step| match &step.act {
-                Act::Work(load) => find(&load.workload).is_ok_and(|workload| workload.has(of)),
-                _ => false,
-            };
-            steps.iter().any(has)
+            let mut loads = steps.iter().filter_map(|step| step.act.load());
+            loads.any(|load| find(&load.workload).is_ok_and(|workload| workload.has(of)))
         };
         let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
         let inserted = match load.until {
@@ -193,20 +190,14 @@ pub fn open_request(job: &Job) -> OpenRequest {
         threads: job
             .steps
             .iter()
-            .map(step_threads)
+            .filter_map(|step| step.act.load())
+            .map(threads)
             .fold(threads(load), u32::max),
     }
 }
 
 fn threads(load: &Load) -> u32 {
     load.threads + load.beside.map_or(0, |beside| beside.threads)
-}
-
-fn step_threads(step: &Step) -> u32 {
-    match &step.act {
-        Act::Work(load) => threads(load),
-        _ => 0,
-    }
 }
 
 /// Likewise where a trace is replayed.

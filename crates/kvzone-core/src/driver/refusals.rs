@@ -190,6 +190,9 @@ pub(super) fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32
             "to give up {seconds} s behind: of a rate, and above 0"
         ));
     }
+    if load.poisson && load.rate.is_none() {
+        return refuse("arrivals by Poisson: of a rate (--rate)".to_string());
+    }
     match load.popularity {
         Some(Popularity::Zipfian(exponent)) if !(exponent > 0.0 && exponent <= 10.0) => {
             refuse(format!("zipfian exponent {exponent}: above 0, at most 10"))

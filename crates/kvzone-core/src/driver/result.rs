@@ -9,7 +9,7 @@ use crate::record::{LatencySummary, Phase, TimelinePoint};
 
 /// One phase: its part of a [`crate::record::Run`]. What a process costs is
 /// not here; the caller counts it (see [`crate::driver::Observer`]).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PhaseResult {
     /// Which part of the job.
     pub phase: Phase,
@@ -56,19 +56,7 @@ impl PhaseResult {
     pub fn empty(phase: Phase) -> Self {
         PhaseResult {
             phase,
-            operations: 0,
-            seconds: 0.0,
-            user_bytes_written: 0,
-            user_bytes_read: 0,
-            live_user_bytes: 0,
-            live_keys: 0,
-            latency: None,
-            native_latency: None,
-            result_hash: None,
-            timeline: Vec::new(),
-            extra: BTreeMap::new(),
-            issued: Vec::new(),
-            failure: None,
+            ..PhaseResult::default()
         }
     }
 

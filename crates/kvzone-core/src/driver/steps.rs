@@ -26,7 +26,7 @@ const GLANCE: u64 = 100_000_000;
 pub(super) fn check(plan: &Plan, steps: &[Step]) -> Result<()> {
     for step in steps {
         match &step.act {
-            Act::Work(load) => drop(plan.step(load)?),
+            Act::Work(load) | Act::Compacting(load) => drop(plan.step(load)?),
             Act::Idle(seconds) if !(0.0..=86_400.0).contains(seconds) => {
                 let words = format!("step {}: {seconds} seconds, from 0 to a day", step.name);
                 return Err(Error::Usage(words));
@@ -46,7 +46,9 @@ impl Runner<'_> {
         let plan = self.plan.drawn()?;
         for step in &self.job.steps {
             let result = match &step.act {
-                Act::Work(load) => self.work_step(plan, step, load, &store)?,
+                Act::Work(load) | Act::Compacting(load) => {
+                    self.work_step(plan, step, load, &store)?
+                }
                 Act::Compact => self.compact_step(step, &store)?,
                 Act::Idle(seconds) => self.pause(step, *seconds, &store)?,
                 Act::Reopen => {
@@ -88,10 +90,17 @@ impl Runner<'_> {
             return self.tell_lack(Phase::Run, step, "it keeps no key order");
         }
         let progress = |operations| self.observer.progress(Phase::Run, operations);
-        let mut result = work.run(store, &progress)?;
+        let compacts = matches!(step.act, Act::Compacting(_));
+        if compacts && !self.adapter.capabilities_for(&self.request).compacts {
+            return self.tell_lack(Phase::Run, step, "it has no compaction to ask for");
+        }
+        let mut result = match compacts {
+            true => work.run_compacting(store, &progress)?,
+            false => work.run(store, &progress)?,
+        };
         result.result_hash = None;
         name(&mut result, step);
-        let reads_alone = plan.only_reads() && load.beside.is_none();
+        let reads_alone = plan.only_reads() && load.beside.is_none() && !compacts;
         if reads_alone || result.failure.is_some() {
             return self.tell(result);
         }
@@ -129,7 +138,12 @@ impl Runner<'_> {
     ) -> Result<(PhaseResult, Option<Arc<dyn OpenStore>>)> {
         self.observer.phase_starts(Phase::Reopen)?;
         let closed = self.close(store);
-        let opened = closed.and_then(|closed| Ok((closed, self.open()?)));
+        let opened = closed.and_then(|closed| {
+            if self.job.cold {
+                self.observer.store_closed()?;
+            }
+            Ok((closed, self.open()?))
+        });
         let (mut result, store) = match opened {
             Ok((closed, (store, seconds))) => {
                 let mut result = self.one_operation(Phase::Reopen, seconds);

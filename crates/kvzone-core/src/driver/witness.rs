@@ -166,16 +166,14 @@ impl<'a> Witness<'a> {
     /// Gets a key, to be looked at later.
     #[inline]
     pub fn get(&mut self, session: &mut dyn Session, number: u64, key: &[u8]) -> Result<()> {
-        self.next();
-        let versions = self.expectation.versions;
-        let loaded = self.verifies && number < versions.count();
-        let before = loaded.then(|| versions.known(number));
+        let asked = self.ask(number);
         self.found = session.get(key, &mut self.value)?;
-        self.known = before.map(|before| (before, versions.known(number)));
+        self.know(asked, number);
         Ok(())
     }
 
     /// Notes what is known of a key that is about to be read, to be answered later.
+    #[inline]
     pub fn ask(&mut self, number: u64) -> Asked {
         self.next();
         let versions = self.expectation.versions;
@@ -188,13 +186,17 @@ impl<'a> Witness<'a> {
 
     /// Takes what came of a read that was asked for, to be looked at next.
     pub fn answer(&mut self, asked: Asked, number: u64, value: Option<&[u8]>) {
-        self.verifies = asked.verifies;
         self.found = value.is_some();
         self.value.clear();
         self.value.extend_from_slice(value.unwrap_or_default());
+        self.know(asked, number);
+    }
+
+    #[inline]
+    fn know(&mut self, asked: Asked, number: u64) {
+        self.verifies = asked.verifies;
         let versions = self.expectation.versions;
-        let before = asked.before;
-        self.known = before.map(|before| (before, versions.known(number)));
+        self.known = asked.before.map(|before| (before, versions.known(number)));
     }
 
     /// Looks at what the last [`Witness::get`] or [`Witness::scan`] returned;

@@ -68,10 +68,6 @@ pub struct IndexShape {
     pub node_reads: f64,
     /// Node reads of the longest lookup.
     pub height: u64,
-    /// Sub-trees that see a chunk, and leaf trees.
-    pub trees: (u64, u64),
-    /// Nodes written on the way, for each key.
-    pub nodes_written: f64,
 }
 
 /// Documents whose number is their key's number.
@@ -146,14 +142,7 @@ struct Built {
     shape: IndexShape,
 }
 
-/// Builds an index and looks at it.
-///
-/// # Errors
-/// What the index answers: it is checked as well.
-pub fn build(experiment: &Experiment) -> IndexResult<IndexShape> {
-    built(experiment).map(|built| built.shape)
-}
-
+/// Builds an index, and checks it.
 fn built(experiment: &Experiment) -> IndexResult<Built> {
     let options = TrieOptions {
         chunk_bytes: experiment.chunk_bytes,
@@ -189,8 +178,6 @@ fn built(experiment: &Experiment) -> IndexResult<Built> {
         bytes: statistics.bytes(),
         node_reads: statistics.mean_node_reads(),
         height: statistics.height,
-        trees: (statistics.trie_trees.trees, statistics.leaf_trees.trees),
-        nodes_written: nodes.nodes.len() as f64 / experiment.keys.max(1) as f64,
     };
     Ok(Built {
         nodes,
@@ -210,7 +197,7 @@ mod tests {
     };
 
     fn shape(pattern: KeyPattern, shape: Shape) -> IndexShape {
-        build(&Experiment {
+        built(&Experiment {
             pattern,
             keys: 60_000,
             shape,
@@ -220,6 +207,7 @@ mod tests {
             seed: 1,
         })
         .unwrap()
+        .shape
     }
 
     #[test]

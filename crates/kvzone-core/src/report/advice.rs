@@ -7,11 +7,10 @@
 //! tell from the best is level with it, and said to be; among those that are
 //! level the other figures decide, and that is for people.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use crate::record::{Phase, Report, Run, Status};
 use crate::report::compare::{FIGURES, Figure};
-use crate::report::text::{or_dash, three_digits};
+use crate::report::grid::Grid;
+use crate::report::text::or_dash;
 use crate::statistics::median;
 use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare};
 
@@ -177,11 +176,10 @@ impl Advice {
         if let Some((next, found)) = behind.and_then(|one| Some((one, one.against_best.as_ref()?)))
         {
             said.push(format!(
-                "{} has {} times its {}{}.",
+                "{} has {} times its {}.",
                 next.name,
-                three_digits(found.ratio),
-                self.goal.heading,
-                interval(found)
+                found.text(),
+                self.goal.heading
             ));
         }
         for figure in FIGURES
@@ -228,35 +226,27 @@ impl Advice {
     }
 }
 
-fn interval(found: &Comparison) -> String {
-    found.interval.map_or_else(String::new, |range| {
-        let (low, high) = (three_digits(range.low), three_digits(range.high));
-        format!(" [{low}, {high}]")
-    })
-}
-
 /// The ranking as a table, and the answer beneath it, ending with a new line.
 pub fn render(advice: &Advice) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED);
-    let mut head = vec!["".to_string(), "store".to_string()];
-    head.extend(FIGURES.iter().map(|figure| figure.heading.to_string()));
-    head.push(format!("{} : best", advice.goal.heading));
-    table.set_header(head);
-    for (number, candidate) in advice.ranking.iter().enumerate() {
-        let mut row = vec![(number + 1).to_string(), candidate.name.clone()];
+    let mut heads = vec!["".to_string(), "store".to_string()];
+    heads.extend(FIGURES.iter().map(|figure| figure.heading.to_string()));
+    heads.push(format!("{} : best", advice.goal.heading));
+    let row = |(number, candidate): (usize, &Candidate)| {
         let figures = FIGURES.iter().zip(&candidate.medians);
-        row.extend(figures.map(|(figure, &value)| or_dash(value, |value| figure.text(value))));
-        row.push(match &candidate.against_best {
-            None => String::new(),
-            Some(found) => format!("{}{}", three_digits(found.ratio), interval(found)),
-        });
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut().skip(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let mut text = format!("{table}\n");
+        let figures = figures.map(|(figure, &value)| or_dash(value, |value| figure.text(value)));
+        let against = candidate.against_best.as_ref();
+        [(number + 1).to_string(), candidate.name.clone()]
+            .into_iter()
+            .chain(figures)
+            .chain([against.map_or_else(String::new, Comparison::text)])
+            .collect()
+    };
+    let table = Grid {
+        heads,
+        words: 2,
+        rows: advice.ranking.iter().enumerate().map(row).collect(),
+    };
+    let mut text = table.terminal();
     for (name, reason) in &advice.unranked {
         text += &format!("Not ranked: {name}: {reason}\n");
     }
@@ -301,7 +291,10 @@ mod tests {
             text.contains("Take fast: it is the best in ops/s."),
             "{text}"
         );
-        assert!(text.contains("slow has 0.50 times its ops/s"), "{text}");
+        assert!(
+            text.contains("slow has 0.50 [0.50, 0.50] times its ops/s"),
+            "{text}"
+        );
     }
 
     #[test]

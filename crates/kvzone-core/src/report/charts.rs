@@ -1,13 +1,12 @@
 //! The charts of a workload: what each shows, and the drawing.
 //!
 //! The page puts them one below the other; each can also be a file of its own
-//! ([`Chart::file`]), which follows the light or dark of its viewer as the page
-//! does.
+//! ([`Chart::file`]).
 
 use serde_json::Value;
 
 use crate::record::{LatencySummary, Phase, Report, Run, Status};
-use crate::report::chart::{COLOURS, DotRow, Series, WIDTH, curves, dots, escape, lines};
+use crate::report::chart::{Across, COLOURS, DotRow, Series, dots, plot, standalone};
 use crate::report::summary::{Row, Summary};
 use crate::report::text::{duration, grouped, three_digits};
 use crate::statistics::median;
@@ -25,98 +24,65 @@ pub struct Chart {
     pub svg: String,
 }
 
-/// The page's colours, for a drawing that stands alone.
-const STYLE: &str = include_str!("report.css");
-
-/// Names of stores beside each other above a drawing that stands alone.
-const NAMES_A_ROW: usize = 6;
-/// Height of a row of them, and of the title.
-const ROW_HEIGHT: usize = 18;
-
 impl Chart {
     /// As a file of its own: with its title, and the names of stores where its lines
     /// need them.
     pub fn file(&self, summary: &Summary) -> String {
-        let named: &[Row] = match self.needs_legend {
-            true => &summary.rows,
-            false => &[],
+        let names = match self.needs_legend {
+            true => store_names(summary),
+            false => Vec::new(),
         };
-        let head = ROW_HEIGHT * (1 + named.len().div_ceil(NAMES_A_ROW)) + 6;
         let title = format!("{}: {}", summary.workload, self.title);
-        let mut words = format!(
-            "<text class=\"title\" x=\"12\" y=\"16\">{}</text>",
-            escape(&title)
-        );
-        for (number, row) in named.iter().enumerate() {
-            let x = 12.0 + (WIDTH - 24.0) / NAMES_A_ROW as f64 * (number % NAMES_A_ROW) as f64;
-            let y = 16 + ROW_HEIGHT * (1 + number / NAMES_A_ROW);
-            words += &format!(
-                "<text x=\"{x}\" y=\"{y}\" style=\"fill:var(--c{})\">{}</text>",
-                number % COLOURS,
-                escape(&row.store)
-            );
-        }
-        let height = self.height();
-        let drawing = self.svg.replacen(
-            "<svg ",
-            &format!("<svg y=\"{head}\" width=\"{WIDTH}\" height=\"{height}\" "),
-            1,
-        );
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\">\
-             <style>{STYLE} svg {{ background: var(--ground); }} \
-             svg svg {{ width: {WIDTH}px; height: {height}px; }}</style>{words}{drawing}</svg>",
-            head as f64 + height
-        )
+        standalone(&title, &names, &self.svg)
     }
+}
 
-    /// Of the drawing, in its own units: the last number of its view.
-    fn height(&self) -> f64 {
-        let view = self.svg.split('"').nth(1).unwrap_or_default();
-        let height = view.split(' ').next_back();
-        height.and_then(|height| height.parse().ok()).unwrap_or(0.0)
-    }
+/// The stores in the order of their colours.
+pub(super) fn store_names(summary: &Summary) -> Vec<&str> {
+    summary.rows.iter().map(|row| row.store.as_str()).collect()
 }
 
 /// All charts of a workload.
 pub fn charts(report: &Report, summary: &Summary) -> Vec<Chart> {
     let of = |phase: Phase| -> Vec<&Run> {
-        let runs = report.runs.iter().filter(|run| {
-            run.workload == summary.workload && run.phase == phase && run.status == Status::Ok
-        });
+        let runs = report
+            .runs
+            .iter()
+            .filter(|run| summary.has(run) && run.phase == phase && run.status == Status::Ok);
         runs.collect()
     };
     let runs = of(summary.phase);
-    let mut charts = vec![
-        Chart {
-            title: "Throughput, operations a second".to_string(),
-            slug: "throughput",
-            needs_legend: false,
-            svg: dots(&throughput(summary), false, short),
-        },
+    let head = ("Throughput, operations a second", "throughput");
+    let throughput = figure(summary, &runs, head, short, |run| Some(run.ops_per_second));
+    let mut charts = Vec::from_iter(throughput);
+    charts.extend([
         Chart {
             title: "Throughput over time, operations a second".to_string(),
             slug: "throughput-over-time",
             needs_legend: true,
-            svg: lines(&over_time(summary, &runs, points), "seconds", short),
+            svg: plot(&over_time(summary, &runs, points), Across::Seconds, short),
         },
         Chart {
             title: "Latency percentiles (logarithmic), medians of rounds".to_string(),
             slug: "latency",
             needs_legend: true,
-            svg: curves(&percentiles(summary, &runs), &PERCENTILES, duration),
+            svg: plot(
+                &percentiles(summary, &runs),
+                Across::Places(&PERCENTILES),
+                duration,
+            ),
         },
-    ];
+    ]);
     let sampled = over_time(summary, &runs, written);
     if sampled.iter().any(|series| series.points.len() > 1) {
         charts.insert(
-            2,
+            charts.len() - 1,
             Chart {
                 title: "Bytes sent to the device over time, a second: flushes and compactions"
                     .to_string(),
                 slug: "written-over-time",
                 needs_legend: true,
-                svg: lines(&sampled, "seconds", on_axis),
+                svg: plot(&sampled, Across::Seconds, on_axis),
             },
         );
     }
@@ -219,16 +185,6 @@ pub(super) fn colour(summary: &Summary, store: &str) -> usize {
     place.unwrap_or(0) % COLOURS
 }
 
-fn throughput(summary: &Summary) -> Vec<DotRow> {
-    let row = |row: &Row| DotRow {
-        name: row.store.clone(),
-        colour: colour(summary, &row.store),
-        values: row.all_ops_per_second.clone(),
-        median: row.ops_per_second,
-    };
-    summary.rows.iter().map(row).collect()
-}
-
 /// Where percentiles stand on the axis across: each step leaves a tenth.
 const PERCENTILES: [&str; 5] = ["50 %", "90 %", "99 %", "99.9 %", "longest"];
 
@@ -319,6 +275,7 @@ fn short(value: f64) -> String {
 mod tests {
     use super::*;
     use crate::record::TimelinePoint;
+    use crate::report::chart::escape;
     use crate::report::summary::summarize;
     use crate::report::summary::tests::{report, run};
     use serde_json::json;
@@ -368,7 +325,7 @@ mod tests {
                 file.ends_with("</svg></svg>") && !file.contains("<b>"),
                 "{file}"
             );
-            assert!(chart.height() > 50.0 && file.contains(&escape(&chart.title)));
+            assert!(file.contains(&escape(&chart.title)));
             assert!(!file.contains("NaN") && file.contains("--c0:"), "{file}");
         }
     }

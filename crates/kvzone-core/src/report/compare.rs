@@ -14,11 +14,10 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use crate::error::{Error, Result};
 use crate::names::nearest;
 use crate::record::{Phase, Report, Run, SCHEMA, Status};
+use crate::report::grid::Grid;
 use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
 use crate::statistics::median;
 use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare_apart};
@@ -393,16 +392,17 @@ pub fn render(found: &Differences) -> String {
     let mut cells = found.cells.iter().peekable();
     while let Some(first) = cells.peek() {
         let what = first.what.clone();
-        let mut table = Table::new();
-        table.load_preset(presets::UTF8_FULL_CONDENSED);
-        table.set_header(["", "first", "second", "second : first", "interval", ""]);
+        let mut table = Grid {
+            heads: ["", "first", "second", "second : first", ""]
+                .map(str::to_string)
+                .to_vec(),
+            words: 1,
+            rows: Vec::new(),
+        };
         while let Some(cell) = cells.next_if(|cell| cell.what == what) {
-            table.add_row(row(cell));
+            table.rows.push(row(cell).to_vec());
         }
-        for column in table.column_iter_mut().skip(1).take(4) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        text += &format!("{what}\n{table}\n");
+        text += &format!("{what}\n{}", table.terminal());
     }
     for broken in &found.broken {
         text += &format!("Worse: {broken}\n");
@@ -413,18 +413,13 @@ pub fn render(found: &Differences) -> String {
     text
 }
 
-fn row(cell: &Cell) -> [String; 6] {
+fn row(cell: &Cell) -> [String; 5] {
     let comparison = cell.comparison.as_ref();
-    let interval = comparison.and_then(|found| found.interval);
     [
         cell.figure.heading.to_string(),
         or_dash(cell.medians.0, cell.figure.write),
         or_dash(cell.medians.1, cell.figure.write),
-        or_dash(comparison.map(|found| found.ratio), three_digits),
-        interval.map_or_else(String::new, |found| {
-            let (low, high) = (three_digits(found.low), three_digits(found.high));
-            format!("{low} to {high}")
-        }),
+        comparison.map_or_else(|| "-".to_string(), Comparison::text),
         match cell.change {
             Change::Better => "better",
             Change::Worse => "worse",

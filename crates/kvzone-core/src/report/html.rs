@@ -11,43 +11,36 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::record::{Report, Run, Status};
-use crate::report::chart::escape;
-use crate::report::charts::{charts, colour};
+use crate::report::chart::{escape, legend};
+use crate::report::charts::{charts, store_names};
+use crate::report::grid::Grid;
 use crate::report::summary::{Row, Summary};
-use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
+use crate::report::terminal::grid;
+use crate::report::text::grouped;
 
 const STYLE: &str = include_str!("report.css");
 
-/// Writes the page.
+/// The page of a report.
 pub fn render(report: &Report, summaries: &[Summary], command: &str) -> String {
-    let mut page = String::from(
-        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>KVZone report</title><style>",
-    );
-    page += STYLE;
-    page += "</style></head><body><h1>KVZone report</h1>";
-    let _ = write!(page, "<p><code>{}</code></p>", escape(command));
-    page += "<p class=\"hint\">Each round gives every store a fresh process and an empty folder, \
-             in an order that the seed decides. Points are rounds, strokes and tables their \
-             medians.</p>";
-    for summary in summaries {
-        page += &section(report, summary);
-    }
-    page += &settings(report);
-    page += &outcomes(report);
+    let mut body = "<p class=\"hint\">Each round gives every store a fresh process and an empty \
+        folder, in an order that the seed decides. Points are rounds, strokes and tables their \
+        medians.</p>"
+        .to_string();
+    body.extend(summaries.iter().map(|summary| section(report, summary)));
+    body += &settings(report);
+    body += &outcomes(report);
     let machine = serde_json::to_string_pretty(&report.machine).unwrap_or_default();
     let _ = write!(
-        page,
-        "<h2>Machine</h2><pre>{}</pre><p class=\"hint\">Seed {}, schema {}.</p></body></html>",
+        body,
+        "<h2>Machine</h2><pre>{}</pre><p class=\"hint\">Seed {}, schema {}.</p>",
         escape(&machine),
         report.seed,
         escape(&report.schema)
     );
-    page
+    page("KVZone report", command, &body)
 }
 
-/// A page of its own with a title, a command and a body that is HTML already.
+/// A page with a title, the command that made it, and a body that is HTML already.
 pub fn page(title: &str, command: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -62,7 +55,7 @@ pub fn page(title: &str, command: &str, body: &str) -> String {
 fn section(report: &Report, summary: &Summary) -> String {
     let mut text = format!("<h2>{}</h2>", escape(&summary.workload));
     let _ = write!(text, "<p>{}</p>", escape(&summary.conditions.text()));
-    text += &table(summary);
+    text += &grid(summary).html(|_| "");
     text += "<ul>";
     // What they hold for stands above already.
     let conditions = format!(" ({})", summary.conditions.text());
@@ -78,110 +71,45 @@ fn section(report: &Report, summary: &Summary) -> String {
     for chart in charts(report, summary) {
         let _ = write!(text, "<h3>{}</h3>", escape(&chart.title));
         if chart.needs_legend {
-            text += &legend(summary);
+            text += &legend(&store_names(summary));
         }
         text += &chart.svg;
     }
     text
 }
 
-fn legend(summary: &Summary) -> String {
-    let mut text = String::from("<p class=\"legend\">");
-    for row in &summary.rows {
-        let _ = write!(
-            text,
-            "<span><i style=\"background:var(--c{})\"></i>{}</span>",
-            colour(summary, &row.store),
-            escape(&row.store)
-        );
-    }
-    text + "</p>"
-}
-
-fn table(summary: &Summary) -> String {
-    let heads = [
-        "store",
-        "ops/s",
-        "p50",
-        "p99",
-        "p99.9",
-        "CPU µs/op",
-        "write amp",
-        "read amp",
-        "space",
-        "space amp",
-        "peak memory",
-        "debt",
-    ];
-    let mut text = String::from("<div class=\"wide\"><table><tr>");
-    for head in heads {
-        let _ = write!(text, "<th>{head}</th>");
-    }
-    text += "</tr>";
-    for row in &summary.rows {
-        text += "<tr>";
-        for cell in cells(row) {
-            let _ = write!(text, "<td>{}</td>", escape(&cell));
-        }
-        text += "</tr>";
-    }
-    text + "</table></div>"
-}
-
 /// What was acknowledged, and what survived; nothing where no store was killed.
 fn after_kill(summary: &Summary) -> String {
     let durability = summary.conditions.durability;
-    let mut rows = String::new();
-    for row in &summary.rows {
-        let Some(recovery) = &row.recovery else {
-            continue;
-        };
-        let Some(found) = recovery.after_kill else {
-            continue;
-        };
-        let kept = found.lost == 0 && found.damaged == 0;
-        let mark = if kept { "" } else { " class=\"warning\"" };
-        let _ = write!(
-            rows,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td{mark}>{}</td></tr>",
-            escape(&row.store),
-            grouped(found.acknowledged as f64),
-            grouped(found.survived as f64),
-            grouped(found.lost as f64),
-            recovery.time(),
-            escape(&found.verdict(durability)),
-        );
+    let row = |row: &Row| {
+        let recovery = row.recovery.as_ref()?;
+        let found = recovery.after_kill?;
+        let counts = [found.acknowledged, found.survived, found.lost];
+        let [acknowledged, survived, lost] = counts.map(|count| grouped(count as f64));
+        let verdict = found.verdict(durability);
+        let name = row.store.clone();
+        Some([name, acknowledged, survived, lost, recovery.time(), verdict].to_vec())
+    };
+    let table = Grid {
+        heads: ["store", "acknowledged", "survived", "lost", "opened in", ""]
+            .map(str::to_string)
+            .to_vec(),
+        words: 1,
+        rows: summary.rows.iter().filter_map(row).collect(),
+    };
+    if table.rows.is_empty() {
+        return String::new();
     }
-    if rows.is_empty() {
-        return rows;
-    }
+    let broke = |row: &[String]| match row[3] != "0" || row[5].starts_with("damaged") {
+        true => "warning",
+        false => "",
+    };
     format!(
         "<h3>After a kill: what was acknowledged as {durability}, and what is there</h3>\
          <p class=\"hint\">Each process was killed while it wrote. Of each key the last write \
-         that was acknowledged is looked up in the store that was opened again.</p>\
-         <div class=\"wide\"><table><tr><th>store</th><th>acknowledged</th><th>survived</th>\
-         <th>lost</th><th>opened in</th><th></th></tr>{rows}</table></div>"
+         that was acknowledged is looked up in the store that was opened again.</p>{}",
+        table.html(broke)
     )
-}
-
-fn cells(row: &Row) -> [String; 12] {
-    [
-        match &row.version {
-            Some(version) => format!("{} {version}", row.store),
-            None => row.store.clone(),
-        },
-        or_dash(row.ops_per_second, grouped),
-        or_dash(row.p50, duration),
-        or_dash(row.p99, duration),
-        or_dash(row.p999, duration),
-        or_dash(row.cpu_us_per_operation, three_digits),
-        or_dash(row.write_amplification, three_digits),
-        or_dash(row.read_amplification, three_digits),
-        or_dash(row.space_bytes, bytes),
-        or_dash(row.space_amplification, three_digits),
-        or_dash(row.peak_memory_bytes, bytes),
-        or_dash(row.settle_seconds, |seconds| duration(seconds * 1e9)),
-    ]
 }
 
 /// What each store was opened with, once a store.

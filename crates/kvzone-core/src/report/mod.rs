@@ -11,16 +11,16 @@
 //! | [`compare`] | two reports beside each other: better, worse, or nobody knows |
 //! | [`terminal`] | the summary as a table |
 //! | [`html`] | one page without outside links |
+//! | [`grid`] | a table as text, Markdown and HTML |
 //! | [`chart`] | its charts, as SVG |
 //! | [`charts`] | which charts a workload has |
-//! | [`bars`] | stacked bars, as SVG |
 //! | [`text`] | figures as people read them |
 
 pub mod advice;
-pub mod bars;
 pub mod chart;
 pub mod charts;
 pub mod compare;
+pub mod grid;
 pub mod html;
 pub mod recovery;
 pub mod summary;

@@ -168,6 +168,16 @@ pub struct Row {
     pub unranked: Option<&'static str>,
 }
 
+impl Row {
+    /// The store with its version.
+    pub fn named(&self) -> String {
+        match &self.version {
+            Some(version) if !version.is_empty() => format!("{} {version}", self.store),
+            _ => self.store.clone(),
+        }
+    }
+}
+
 /// A store against the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
@@ -198,26 +208,40 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-/// Summarizes each workload of a report; `stores` is the order of rows.
+/// Summarizes each workload of a report, with each number of threads and size apart;
+/// `stores` is the order of rows.
 pub fn summarize(report: &Report, stores: &[String]) -> Vec<Summary> {
-    let mut workloads: Vec<&str> = Vec::new();
+    let mut kinds: Vec<Kind<'_>> = Vec::new();
     for run in &report.runs {
-        if !workloads.contains(&run.workload.as_str()) {
-            workloads.push(&run.workload);
+        if !kinds.contains(&kind(run)) {
+            kinds.push(kind(run));
         }
     }
-    workloads
+    kinds
         .into_iter()
-        .filter_map(|workload| summarize_workload(report, workload, stores))
+        .filter_map(|kind| summarize_kind(report, kind, stores))
         .collect()
 }
 
-fn summarize_workload(report: &Report, workload: &str, stores: &[String]) -> Option<Summary> {
-    let runs: Vec<&Run> = report
-        .runs
-        .iter()
-        .filter(|run| run.workload == workload)
-        .collect();
+/// What runs of one summary have alike: workload, threads, bytes of a key and a value.
+type Kind<'a> = (&'a str, u32, f64, f64);
+
+fn kind(run: &Run) -> Kind<'_> {
+    (&run.workload, run.threads, run.key_size, run.value_size)
+}
+
+impl Summary {
+    /// True for a run that it summarizes.
+    pub fn has(&self, run: &Run) -> bool {
+        let of = &self.conditions;
+        kind(run) == (&self.workload, of.threads, of.key_size, of.value_size)
+    }
+}
+
+fn summarize_kind(report: &Report, own: Kind<'_>, stores: &[String]) -> Option<Summary> {
+    let workload = own.0;
+    let runs = report.runs.iter().filter(|run| kind(run) == own);
+    let runs: Vec<&Run> = runs.collect();
     let phase = match crate::workload::find(workload) {
         Ok(known) => known.measured_phase(),
         Err(_) => Phase::Run,
@@ -395,22 +419,10 @@ fn line_text(
     comparison: &Result<Comparison, &'static str>,
     conditions: &Conditions,
 ) -> String {
-    let named = |row: &Row| match &row.version {
-        Some(version) if !version.is_empty() => format!("{} {version}", row.store),
-        _ => row.store.clone(),
-    };
-    let head = format!("{} : {}", named(row), named(first));
+    let head = format!("{} : {}", row.named(), first.named());
     let found = match comparison {
         Err(reason) => return format!("{head}: not ranked, {reason} ({})", conditions.text()),
         Ok(found) => found,
-    };
-    let range = match found.interval {
-        Some(interval) => format!(
-            " [{}, {}]",
-            text::three_digits(interval.low),
-            text::three_digits(interval.high)
-        ),
-        None => String::new(),
     };
     let verdict = match found.verdict {
         Verdict::Higher => format!("{} is ahead", row.store),
@@ -419,8 +431,11 @@ fn line_text(
         Verdict::Noise => "no winner: noise drowns the difference".to_string(),
         Verdict::Unknown => "no winner from fewer than five rounds".to_string(),
     };
-    let ratio = text::three_digits(found.ratio);
-    format!("{head} = {ratio}{range}: {verdict} ({})", conditions.text())
+    format!(
+        "{head} = {}: {verdict} ({})",
+        found.text(),
+        conditions.text()
+    )
 }
 
 fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<String> {

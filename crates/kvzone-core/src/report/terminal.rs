@@ -1,9 +1,8 @@
 //! A summary as a table for a terminal: what stores reached, beneath it what
 //! they had in common, how they compare, and what weakens that.
 
-use comfy_table::{CellAlignment, Table, presets};
-
 use crate::record::{Phase, Status};
+use crate::report::grid::Grid;
 use crate::report::recovery::Recovery;
 use crate::report::summary::{Row, Summary};
 use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
@@ -12,7 +11,7 @@ use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
 type Column = (&'static str, fn(&Row) -> String);
 
 const COLUMNS: &[Column] = &[
-    ("store", |row| row.store.clone()),
+    ("store", Row::named),
     ("ops/s", |row| or_dash(row.ops_per_second, grouped)),
     ("rate kept", |row| or_dash(row.rate_kept, grouped)),
     ("p50", |row| or_dash(row.p50, duration)),
@@ -32,6 +31,9 @@ const COLUMNS: &[Column] = &[
     }),
     ("over time", |row| sparkline(&row.over_time)),
     ("space", |row| or_dash(row.space_bytes, bytes)),
+    ("space amp", |row| {
+        or_dash(row.space_amplification, three_digits)
+    }),
     ("peak memory", |row| or_dash(row.peak_memory_bytes, bytes)),
     ("debt", |row| {
         or_dash(row.settle_seconds, |seconds| duration(seconds * 1e9))
@@ -71,25 +73,29 @@ pub fn sparkline(values: &[f64]) -> String {
     (0..count).map(bar).collect()
 }
 
-/// The whole summary as text that ends with a new line.
-pub fn render(summary: &Summary) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED);
+/// A row a store, for a terminal and for a page.
+pub(super) fn grid(summary: &Summary) -> Grid {
     let is_shown = |(name, fill): &&Column| {
         let empty = |row: &Row| matches!(fill(row).as_str(), "" | "-");
         !SOMETIMES.contains(name) || !summary.rows.iter().all(empty)
     };
     let columns: Vec<&Column> = COLUMNS.iter().filter(is_shown).collect();
-    table.set_header(columns.iter().map(|(name, _)| *name));
-    for row in &summary.rows {
-        table.add_row(columns.iter().map(|(_, fill)| fill(row)));
+    let rows = summary.rows.iter();
+    Grid {
+        heads: columns.iter().map(|(name, _)| name.to_string()).collect(),
+        words: 1,
+        rows: rows
+            .map(|row| columns.iter().map(|(_, fill)| fill(row)).collect())
+            .collect(),
     }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+}
+
+/// The whole summary as text that ends with a new line.
+pub fn render(summary: &Summary) -> String {
+    let table = grid(summary).terminal();
     let rounds = summary.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
     let mut text = format!(
-        "{} ({}), medians of {rounds} round{}\n{table}\n",
+        "{} ({}), medians of {rounds} round{}\n{table}",
         summary.workload,
         match summary.phase {
             Phase::Load => "its load is measured",
@@ -117,10 +123,7 @@ pub fn render(summary: &Summary) -> String {
 
 /// The store with its version, and what went wrong first.
 fn outcome(row: &Row) -> String {
-    let named = match &row.version {
-        Some(version) => format!("{} {version}", row.store),
-        None => row.store.clone(),
-    };
+    let named = row.named();
     match &row.failure {
         // Such a reason names the store itself.
         Some((Status::Missing | Status::Unsupported, reason)) => reason.clone(),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::interval::{Interval, interval, interval_of_ratio};
 use super::median;
+use crate::report::text::three_digits;
 
 /// Ratios this near to 1 are no difference.
 pub const INDIFFERENT: f64 = 0.02;
@@ -43,6 +44,17 @@ pub struct Comparison {
     pub verdict: Verdict,
     /// The ratio in each round; empty where there are no rounds in common.
     pub ratios: Vec<f64>,
+}
+
+impl Comparison {
+    /// The ratio with its interval: `0.50 [0.40, 0.60]`.
+    pub fn text(&self) -> String {
+        let range = self.interval.map_or_else(String::new, |range| {
+            let (low, high) = (three_digits(range.low), three_digits(range.high));
+            format!(" [{low}, {high}]")
+        });
+        three_digits(self.ratio) + &range
+    }
 }
 
 /// Compares two stores by what they reached in each round: `pairs` of (this,

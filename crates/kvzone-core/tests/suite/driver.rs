@@ -1,12 +1,11 @@
 //! The driver against the calibration stores and against stores that lie: what
 //! is counted, what is hashed, what is seen, in which order it calls back.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use crate::lying::{Lie, Lying};
-use kvzone_core::adapter::{Adapter, DurabilityName, Profile};
-use kvzone_core::calibration::{Memory, Null, Stalling};
+use kvzone_core::adapter::{Adapter, DurabilityName};
+use kvzone_core::calibration::{Memory, Null};
 use kvzone_core::driver::{Observer, PhaseResult, check, run_job};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{Act, After, Beside, Job, Load, Replayed, SizeChoice, Step, Until};
@@ -18,39 +17,15 @@ use serde_json::json;
 use tempfile::TempDir;
 
 fn job(folder: &TempDir, workload: &str) -> Job {
-    Job {
-        steps: Vec::new(),
-        store: "memory".to_string(),
-        repeat: 0,
-        folder: folder.path().to_path_buf(),
-        durability: DurabilityName::Written,
-        budget_bytes: 1 << 20,
-        memory_limit_bytes: None,
-        profile: Profile::Equal,
-        overrides: BTreeMap::new(),
-        cold: false,
-        warm: false,
-        reopen: None,
-        after_kill: false,
-        compact: false,
-        record: None,
-        variant: None,
-        load: Load {
-            workload: workload.to_string(),
-            seed: 7,
-            keys: 2_000,
-            key_bytes: SizeChoice::Fixed(16),
-            value_bytes: SizeChoice::Fixed(100),
-            until: Until::Operations(4_000),
-            threads: 1,
-            batch: 1,
-            rate: None,
-            popularity: None,
-            verify_every: 1,
-            compressible: 0.5,
-            ..Load::default()
-        },
-    }
+    let load = Load {
+        workload: workload.to_string(),
+        seed: 7,
+        keys: 2_000,
+        until: Until::Operations(4_000),
+        verify_every: 1,
+        ..Load::default()
+    };
+    Job::new("memory", folder.path(), load)
 }
 
 fn run(adapter: &dyn Adapter, workload: &str, change: impl Fn(&mut Job)) -> Vec<PhaseResult> {
@@ -216,7 +191,7 @@ fn time_ends_a_phase_and_a_rate_is_kept() {
 #[test]
 fn an_open_loop_shows_a_stall_that_a_closed_loop_hides() {
     let measure = |rate| {
-        last(&Stalling, "read-random", |job| {
+        last(&Lying::new(Lie::Stalls), "read-random", |job| {
             job.load.until = Until::Seconds(2.5);
             job.load.rate = rate;
         })
@@ -230,6 +205,23 @@ fn an_open_loop_shows_a_stall_that_a_closed_loop_hides() {
     let closed = measure(None).latency.unwrap();
     assert!(closed.p99 < 50_000_000, "{closed:?}");
     assert!(closed.max >= 50_000_000, "{closed:?}");
+}
+
+#[test]
+fn arrivals_by_poisson_are_of_a_rate_and_keep_it() {
+    let load = |rate| Load {
+        poisson: true,
+        rate,
+        ..job(&tempfile::tempdir().unwrap(), "read-random").load
+    };
+    let refused = check(&load(None), &[], None);
+    assert!(refused.unwrap_err().to_string().contains("--rate"));
+    let phase = last(&Memory, "read-random", |job| {
+        job.load = load(Some(20_000.0));
+    });
+    // 4,000 operations, whose distances add up to 0.2 s but for a few percent.
+    assert!(phase.seconds > 0.18, "{}", phase.seconds);
+    assert!(phase.extra.contains_key("queueing_latency_ns"));
 }
 
 /// Writes down what it is told.
@@ -317,7 +309,7 @@ fn what_a_store_cannot_do_is_refused_with_its_name() {
     ] {
         let mut job = job(&folder, "read-random");
         change(&mut job);
-        let error = run_job(&Lying::new(Lie::None), &job, &()).unwrap_err();
+        let error = run_job(&Lying::new(Lie::LosesAKey), &job, &()).unwrap_err();
         assert!(matches!(&error, Error::Unsupported { .. }), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }

@@ -1,224 +1,32 @@
 //! What was acknowledged held against what is there after a kill, with stores that
 //! keep all, and with stores that do not.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
-use cambium_base::Durability;
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, Change, DurabilityName, OpenRequest, OpenStore, Profile,
-    Session, Visit, no_scan,
-};
+use kvzone_core::adapter::DurabilityName;
 use kvzone_core::driver::{PhaseResult, run_job};
-use kvzone_core::error::{Error, Result};
+use kvzone_core::error::Error;
 use kvzone_core::job::{After, Job, Load, SizeChoice, Until};
 use kvzone_core::record::Phase;
 
-/// What becomes of entries when the store is opened again.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Memory {
-    KeepsAll,
-    /// Every tenth key is as it was when the load had ended.
-    KeepsOlder,
-    /// Every tenth key is not there.
-    Loses,
-    /// What was deleted is there again.
-    BringsBack,
-    /// A byte of one value is another.
-    Damages,
-}
-
-type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
-
-#[derive(Default)]
-struct State {
-    entries: Entries,
-    /// Of the first sync, which ends the load.
-    loaded: Option<Entries>,
-    deleted: Entries,
-    opened: u32,
-}
-
-#[derive(Clone)]
-struct Store {
-    memory: Memory,
-    state: Arc<Mutex<State>>,
-}
-
-impl Store {
-    fn of(memory: Memory) -> Store {
-        let state = Arc::default();
-        Store { memory, state }
-    }
-
-    fn wake(&self, state: &mut State) {
-        let loaded = state.loaded.clone().unwrap_or_default();
-        let tenth: Vec<Vec<u8>> = state.entries.keys().step_by(10).cloned().collect();
-        match self.memory {
-            Memory::KeepsAll => {}
-            Memory::KeepsOlder => {
-                for key in tenth {
-                    let older = loaded.get(&key).cloned().unwrap();
-                    state.entries.insert(key, older);
-                }
-            }
-            Memory::Loses => state.entries.retain(|key, _| !tenth.contains(key)),
-            Memory::BringsBack => {
-                let back = std::mem::take(&mut state.deleted);
-                state.entries.extend(back);
-            }
-            Memory::Damages => {
-                *state
-                    .entries
-                    .values_mut()
-                    .next()
-                    .unwrap()
-                    .last_mut()
-                    .unwrap() ^= 1
-            }
-        }
-    }
-}
-
-impl Adapter for Store {
-    fn name(&self) -> &'static str {
-        "forgetful"
-    }
-
-    fn summary(&self) -> &'static str {
-        "forgets in one way"
-    }
-
-    fn probe(&self) -> Availability {
-        Availability::Found {
-            version: format!("{:?}", self.memory),
-            path: None,
-        }
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: false,
-            atomic_batches: true,
-            concurrent_writers: true,
-            durabilities: &[Durability::Buffered, Durability::Synced],
-            sizes_its_cache: false,
-            compacts: false,
-            persistent: true,
-        }
-    }
-
-    fn settings(&self, _: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(BTreeMap::new())
-    }
-
-    fn open(&self, _: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        let mut state = self.state.lock().unwrap();
-        state.opened += 1;
-        if state.opened == 2 {
-            self.wake(&mut state);
-        }
-        drop(state);
-        Ok(Arc::new(self.clone()))
-    }
-}
-
-impl OpenStore for Store {
-    fn session(self: Arc<Self>) -> Result<Box<dyn Session>> {
-        Ok(Box::new((*self).clone()))
-    }
-
-    fn sync(&self) -> Result<()> {
-        let mut state = self.state.lock().unwrap();
-        if state.loaded.is_none() {
-            state.loaded = Some(state.entries.clone());
-        }
-        Ok(())
-    }
-
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compact(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn close(self: Arc<Self>) -> Result<()> {
-        Ok(())
-    }
-}
-
-impl Session for Store {
-    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        value.clear();
-        let state = self.state.lock().unwrap();
-        let found = state.entries.get(key);
-        value.extend_from_slice(found.map_or(&[], Vec::as_slice));
-        Ok(found.is_some())
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let mut state = self.state.lock().unwrap();
-        state.deleted.remove(key);
-        state.entries.insert(key.to_vec(), value.to_vec());
-        Ok(())
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<()> {
-        let mut state = self.state.lock().unwrap();
-        if let Some(value) = state.entries.remove(key) {
-            state.deleted.insert(key.to_vec(), value);
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        for change in changes {
-            match change {
-                Change::Put { key, value } => self.put(key, value)?,
-                Change::Delete { key } => self.delete(key)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn scan(&mut self, _: &[u8], _: u64, _: &mut Visit<'_>) -> Result<u64> {
-        Err(no_scan("forgetful"))
-    }
-}
+use crate::lying::{Lie, Lying};
 
 /// Both halves of a job with a kill between them, in this process: its writes end, and
 /// the store is opened a second time.
-fn after_kill(memory: Memory, change: impl Fn(&mut Job)) -> PhaseResult {
+fn after_kill(lie: Lie, change: impl Fn(&mut Job)) -> PhaseResult {
     let folder = tempfile::tempdir().unwrap();
+    let load = Load {
+        workload: "overwrite".to_string(),
+        keys: 500,
+        value_bytes: SizeChoice::Uniform(30, 90),
+        until: Until::Operations(2_000),
+        ..Load::default()
+    };
     let mut job = Job {
-        steps: Vec::new(),
-        store: "forgetful".to_string(),
-        repeat: 0,
-        folder: folder.path().to_path_buf(),
         durability: DurabilityName::Synced,
-        budget_bytes: 1 << 20,
-        memory_limit_bytes: None,
-        profile: Profile::Equal,
-        overrides: BTreeMap::new(),
-        cold: false,
-        warm: false,
         reopen: Some(After::Kill),
-        after_kill: false,
-        compact: false,
-        record: None,
-        variant: None,
-        load: Load {
-            workload: "overwrite".to_string(),
-            keys: 500,
-            value_bytes: SizeChoice::Uniform(30, 90),
-            until: Until::Operations(2_000),
-            ..Load::default()
-        },
+        ..Job::new("lying", folder.path(), load)
     };
     change(&mut job);
-    let store = Store::of(memory);
+    let store = Lying::new(lie);
     let before = run_job(&store, &job, &()).unwrap();
     assert!(before.iter().all(|phase| phase.failure.is_none()));
     assert!(before.iter().all(|phase| phase.phase != Phase::Reopen));
@@ -247,7 +55,7 @@ fn a_store_that_keeps_what_it_acknowledged_is_in_order() {
         ("overwrite", 3, 20),
         ("churn-read", 2, 1),
     ] {
-        let result = after_kill(Memory::KeepsAll, |job| {
+        let result = after_kill(Lie::None, |job| {
             job.load.workload = workload.to_string();
             (job.load.threads, job.load.batch) = (threads, batch);
         });
@@ -257,7 +65,7 @@ fn a_store_that_keeps_what_it_acknowledged_is_in_order() {
         assert_eq!(number(&result, "survived"), number(&result, "acknowledged"));
         assert_eq!(number(&result, "lost") + number(&result, "damaged"), 0);
     }
-    let inserted = after_kill(Memory::KeepsAll, |job| {
+    let inserted = after_kill(Lie::None, |job| {
         job.load.workload = "ycsb-d".to_string();
     });
     assert!(number(&inserted, "acknowledged") > 550, "inserts count");
@@ -265,7 +73,7 @@ fn a_store_that_keeps_what_it_acknowledged_is_in_order() {
 
 #[test]
 fn keys_inserted_and_deleted_again_must_stay_away() {
-    let result = after_kill(Memory::BringsBack, |job| {
+    let result = after_kill(Lie::BringsBack, |job| {
         job.load.workload = "churn".to_string();
         job.load.lifetime = Some(SizeChoice::Uniform(5, 50));
     });
@@ -274,18 +82,18 @@ fn keys_inserted_and_deleted_again_must_stay_away() {
 
 #[test]
 fn what_was_acknowledged_and_is_not_there_is_a_loss() {
-    for memory in [Memory::Loses, Memory::KeepsOlder] {
-        let result = after_kill(memory, |_| {});
+    for lie in [Lie::Loses, Lie::KeepsOlder] {
+        let result = after_kill(lie, |_| {});
         let lost = number(&result, "lost");
-        assert!((20..=50).contains(&lost), "{memory:?}: {lost} of 500");
+        assert!((20..=50).contains(&lost), "{lie:?}: {lost} of 500");
         assert_eq!(number(&result, "damaged"), 0);
         let words = words(&result);
         assert!(
             words.contains("acknowledged as synced were lost"),
             "{words}"
         );
-        let came = match memory {
-            Memory::Loses => "came nothing",
+        let came = match lie {
+            Lie::Loses => "came nothing",
             _ => "whole, of key number",
         };
         assert!(words.contains(came), "{words}");
@@ -295,12 +103,12 @@ fn what_was_acknowledged_and_is_not_there_is_a_loss() {
 #[test]
 fn what_was_only_buffered_may_be_lost_and_is_counted() {
     let buffered = |job: &mut Job| job.durability = DurabilityName::Buffered;
-    for memory in [Memory::Loses, Memory::KeepsOlder] {
-        let result = after_kill(memory, buffered);
+    for lie in [Lie::Loses, Lie::KeepsOlder] {
+        let result = after_kill(lie, buffered);
         assert!(result.failure.is_none(), "{:?}", result.failure);
         assert!(number(&result, "lost") > 0);
     }
-    let damaged = after_kill(Memory::Damages, buffered);
+    let damaged = after_kill(Lie::Damages, buffered);
     assert_eq!(number(&damaged, "damaged"), 1);
     assert!(words(&damaged).contains("1 keys held what nobody wrote"));
 }

@@ -2,7 +2,7 @@
 //! batches, writers beside readers, scans of one length, key patterns, groups,
 //! a compaction before the run.
 
-use kvzone_core::adapter::{Adapter, DurabilityName, Profile};
+use kvzone_core::adapter::Adapter;
 use kvzone_core::calibration::{Memory, Null};
 use kvzone_core::driver::{PhaseResult, run_job};
 use kvzone_core::error::Error;
@@ -11,25 +11,7 @@ use kvzone_core::key_patterns::{DataSet, KeyPattern};
 use kvzone_core::record::Phase;
 
 fn job(load: Load) -> Job {
-    Job {
-        steps: Vec::new(),
-        store: "memory".to_string(),
-        repeat: 0,
-        folder: Default::default(),
-        durability: DurabilityName::Written,
-        budget_bytes: 1 << 20,
-        memory_limit_bytes: None,
-        profile: Profile::Equal,
-        overrides: Default::default(),
-        cold: false,
-        warm: false,
-        reopen: None,
-        after_kill: false,
-        compact: false,
-        record: None,
-        variant: None,
-        load,
-    }
+    Job::new("memory", "", load)
 }
 
 fn load(workload: &str) -> Load {

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use cambium_base::Durability;
 use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, Change, Done, DurabilityName, OpenRequest, OpenStore,
-    Profile, Queue, Request, Session, Visit, no_scan,
+    Adapter, Capabilities, Change, Done, OpenRequest, OpenStore, Queue, Request, Session,
 };
 use kvzone_core::calibration::Memory;
 use kvzone_core::driver::{PhaseResult, run_job};
@@ -55,27 +54,12 @@ impl Adapter for Gathering {
         "answers requests together"
     }
 
-    fn probe(&self) -> Availability {
-        Availability::Found {
-            version: "1".to_string(),
-            path: None,
-        }
-    }
-
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            ordered: false,
-            atomic_batches: false,
             concurrent_writers: true,
             durabilities: &[Durability::Written],
-            sizes_its_cache: false,
-            compacts: false,
-            persistent: false,
+            ..Capabilities::BARE
         }
-    }
-
-    fn settings(&self, _: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(BTreeMap::new())
     }
 
     fn has_queue(&self) -> bool {
@@ -129,14 +113,6 @@ impl OpenStore for Open {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compact(&self) -> Result<()> {
         Ok(())
     }
 
@@ -194,33 +170,11 @@ impl Session for OneThread {
         }
         Ok(())
     }
-
-    fn scan(&mut self, _: &[u8], _: u64, _: &mut Visit<'_>) -> Result<u64> {
-        Err(no_scan("gathering"))
-    }
 }
 
 fn run(adapter: &dyn Adapter, load: Load) -> Result<PhaseResult> {
     let folder = tempfile::tempdir().unwrap();
-    let job = Job {
-        steps: Vec::new(),
-        store: adapter.name().to_string(),
-        repeat: 0,
-        folder: folder.path().to_path_buf(),
-        durability: DurabilityName::Written,
-        budget_bytes: 1 << 20,
-        memory_limit_bytes: None,
-        profile: Profile::Equal,
-        overrides: BTreeMap::new(),
-        cold: false,
-        warm: false,
-        reopen: None,
-        after_kill: false,
-        compact: false,
-        record: None,
-        variant: None,
-        load,
-    };
+    let job = Job::new(adapter.name(), folder.path(), load);
     Ok(run_job(adapter, &job, &())?.pop().unwrap())
 }
 

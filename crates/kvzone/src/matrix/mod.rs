@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use kvzone_core::adapter::Availability;
+use kvzone_core::adapter::{Availability, Profile};
 use kvzone_core::error::{Error, Result};
 
 use self::measure::{Measuring, is_failure};
@@ -32,9 +32,9 @@ use self::results::{Conditions, Results};
 use self::table::{NULL, Row};
 use crate::place::{self, Disk};
 use crate::run::Stage;
-use crate::run::arguments::{ProfileArgument, contenders};
+use crate::run::arguments::contenders;
 use crate::run::campaign::Campaign;
-use crate::run::parse::{parse_bytes, parse_count, parse_positive};
+use crate::run::parse::{parse_bytes, parse_count, parse_positive, profile_word};
 use crate::stop::STOPPED;
 use crate::supervisor::Patience;
 use crate::{machine, output, stores};
@@ -91,8 +91,8 @@ pub(crate) struct MatrixArguments {
     #[arg(long, value_name = "STORE.OPTION=VALUE")]
     set: Vec<String>,
     /// How far settings go from a store's own
-    #[arg(long, value_name = "PROFILE", value_enum, default_value_t = ProfileArgument::Equal)]
-    profile: ProfileArgument,
+    #[arg(long, value_name = "PROFILE", default_value = "equal", value_parser = profile_word())]
+    profile: Profile,
     /// Rounds, in each of which every store runs once; fewer than 5 have no verdicts
     #[arg(long, value_name = "R", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -253,7 +253,7 @@ fn conditions(arguments: &MatrixArguments) -> Result<Conditions> {
         },
         rounds: arguments.repeat,
         seed: arguments.seed,
-        profile: arguments.profile.into(),
+        profile: arguments.profile,
         set: arguments.set.clone(),
     })
 }

@@ -261,9 +261,29 @@ const fn cell(name: &'static str, program: Program, step: &'static str, figure: 
     }
 }
 
+/// Operations a second of a step of the main program.
+const fn rate(name: &'static str, step: &'static str) -> Cell {
+    cell(name, Program::Main, step, Figure::Rate)
+}
+
+/// A figure of overwriting beside a reader.
+const fn sustained(name: &'static str, figure: Figure) -> Cell {
+    cell(name, Program::Main, "sustained", figure)
+}
+
+/// Operations a second with a fifth of the data as memory.
+const fn beyond(name: &'static str, step: &'static str) -> Cell {
+    cell(name, Program::BeyondMemory, step, Figure::Rate)
+}
+
+/// Operations a second, each on the device.
+const fn synced(name: &'static str, step: &'static str) -> Cell {
+    cell(name, Program::Synced, step, Figure::Rate)
+}
+
 /// All rows, in the order in which people ask.
 pub(super) const CELLS: &[Cell] = &[
-    cell("fill, random order", Program::Main, "load", Figure::Rate),
+    rate("fill, random order", "load"),
     cell("fill, key order", Program::Sequential, "load", Figure::Rate),
     cell(
         "fill, batches of 100",
@@ -278,103 +298,33 @@ pub(super) const CELLS: &[Cell] = &[
         "compact",
         Figure::Space,
     ),
-    cell("read at random", Program::Main, "read", Figure::Rate),
-    cell("read, two threads", Program::Main, "read-2", Figure::Rate),
-    cell(
-        "read what is not there",
-        Program::Main,
-        "read-missing",
-        Figure::Rate,
-    ),
-    cell("read, zipfian", Program::Main, "read-zipfian", Figure::Rate),
-    cell("scan 10", Program::Main, "scan-10", Figure::Rate),
-    cell("scan 100", Program::Main, "scan-100", Figure::Rate),
-    cell(
-        "whole store, entries",
-        Program::Main,
-        "forwards",
-        Figure::Rate,
-    ),
-    cell(
-        "whole store backwards",
-        Program::Main,
-        "backwards",
-        Figure::Rate,
-    ),
-    cell("overwrite", Program::Main, "overwrite", Figure::Rate),
-    cell(
-        "scan 10, a quarter overwritten",
-        Program::Main,
-        "scan-10-after",
-        Figure::Rate,
-    ),
-    cell(
-        "scan 100, a quarter overwritten",
-        Program::Main,
-        "scan-100-after",
-        Figure::Rate,
-    ),
-    cell(
-        "overwrite, two threads",
-        Program::Main,
-        "overwrite-2",
-        Figure::Rate,
-    ),
-    cell(
-        "sustained overwriting",
-        Program::Main,
-        "sustained",
-        Figure::Rate,
-    ),
-    cell(
-        "sustained, slowest second : mean",
-        Program::Main,
-        "sustained",
-        Figure::SlowestSecond,
-    ),
-    cell(
-        "sustained, p99 of a write",
-        Program::Main,
-        "sustained",
-        Figure::P99,
-    ),
-    cell(
-        "sustained, p99.9 of a write",
-        Program::Main,
-        "sustained",
-        Figure::P999,
-    ),
-    cell(
-        "sustained, mean space : live",
-        Program::Main,
-        "sustained",
-        Figure::MeanSpace,
-    ),
-    cell(
-        "sustained, greatest space : live",
-        Program::Main,
-        "sustained",
-        Figure::GreatestSpace,
-    ),
-    cell(
-        "memory of the process",
-        Program::Main,
-        "sustained",
-        Figure::Memory,
-    ),
-    cell(
-        "file descriptors",
-        Program::Main,
-        "sustained",
-        Figure::Descriptors,
-    ),
+    rate("read at random", "read"),
+    rate("read, two threads", "read-2"),
+    rate("read what is not there", "read-missing"),
+    rate("read, zipfian", "read-zipfian"),
+    rate("scan 10", "scan-10"),
+    rate("scan 100", "scan-100"),
+    rate("whole store, entries", "forwards"),
+    rate("whole store backwards", "backwards"),
+    rate("overwrite", "overwrite"),
+    rate("scan 10, a quarter overwritten", "scan-10-after"),
+    rate("scan 100, a quarter overwritten", "scan-100-after"),
+    rate("overwrite, two threads", "overwrite-2"),
+    rate("sustained overwriting", "sustained"),
+    sustained("sustained, slowest second : mean", Figure::SlowestSecond),
+    sustained("sustained, p99 of a write", Figure::P99),
+    sustained("sustained, p99.9 of a write", Figure::P999),
+    sustained("sustained, mean space : live", Figure::MeanSpace),
+    sustained("sustained, greatest space : live", Figure::GreatestSpace),
+    sustained("memory of the process", Figure::Memory),
+    sustained("file descriptors", Figure::Descriptors),
     cell(
         "open after a close",
         Program::Main,
         "reopen",
         Figure::Seconds,
     ),
-    cell("delete", Program::Main, "delete", Figure::Rate),
+    rate("delete", "delete"),
     cell(
         "space left after deleting all : data",
         Program::Main,
@@ -382,36 +332,11 @@ pub(super) const CELLS: &[Cell] = &[
         Figure::SpaceLeft,
     ),
     cell("open after a kill", Program::Kill, "kill", Figure::Seconds),
-    cell(
-        "synced write, one thread",
-        Program::Synced,
-        "synced-1",
-        Figure::Rate,
-    ),
-    cell(
-        "synced write, sixteen threads",
-        Program::Synced,
-        "synced-16",
-        Figure::Rate,
-    ),
-    cell(
-        "beyond memory: read at random",
-        Program::BeyondMemory,
-        "read",
-        Figure::Rate,
-    ),
-    cell(
-        "beyond memory: scan 100",
-        Program::BeyondMemory,
-        "scan-100",
-        Figure::Rate,
-    ),
-    cell(
-        "beyond memory: half updates, zipfian",
-        Program::BeyondMemory,
-        "mixed",
-        Figure::Rate,
-    ),
+    synced("synced write, one thread", "synced-1"),
+    synced("synced write, sixteen threads", "synced-16"),
+    beyond("beyond memory: read at random", "read"),
+    beyond("beyond memory: scan 100", "scan-100"),
+    beyond("beyond memory: half updates, zipfian", "mixed"),
 ];
 
 #[cfg(test)]

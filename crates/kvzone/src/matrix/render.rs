@@ -4,11 +4,13 @@ use std::fmt::Write;
 
 use kvzone_core::adapter::Profile;
 use kvzone_core::record::Status;
-use kvzone_core::report::text;
+use kvzone_core::report::chart::{DotRow, dots, escape, standalone};
+use kvzone_core::report::grid::Grid;
+use kvzone_core::report::{html, text};
 
 use super::programs::Figure;
 use super::results::Results;
-use super::table::{BEHIND, NULL, Row};
+use super::table::{BEHIND, Row};
 
 /// The conditions, once, above all tables.
 fn conditions(results: &Results) -> Vec<String> {
@@ -84,19 +86,9 @@ fn short(value: f64) -> String {
 
 /// The ratio with its interval.
 fn ratio(row: &Row) -> String {
-    let Some(found) = &row.against_peer else {
-        return String::new();
-    };
-    let interval = found.interval.map_or(String::new(), |interval| {
-        let (low, high) = (interval.low, interval.high);
-        format!(
-            " [{}, {}]",
-            text::three_digits(low),
-            text::three_digits(high)
-        )
-    });
     let mark = if row.is_unsteady() { " ~" } else { "" };
-    format!("{}{interval}{mark}", text::three_digits(found.ratio))
+    let found = row.against_peer.as_ref();
+    found.map_or(String::new(), |found| found.text() + mark)
 }
 
 /// A store in a cell.
@@ -149,65 +141,59 @@ fn behind_lines(results: &Results, rows: &[Row]) -> Vec<String> {
     behind(rows).iter().map(line).collect()
 }
 
-const HEADS: [&str; 4] = [
-    "cell",
-    "best of ours : best peer",
-    "verdict",
-    "default : best peer",
-];
-
-/// The columns of a row, behind which come the stores.
-fn columns(results: &Results, row: &Row) -> [String; 4] {
-    let (best, peer) = both(results, row);
-    let compared = match row.against_peer {
-        Some(_) => format!("{} {best} : {peer}", ratio(row)),
-        None => String::new(),
+/// The cells of a size of values; the stores stand behind what is said of the best two.
+fn grid(results: &Results, rows: &[Row], size: u64) -> Grid {
+    let heads = [
+        "cell",
+        "best of ours : best peer",
+        "verdict",
+        "default : best peer",
+    ];
+    let stores = results.head.conditions.stores.iter().cloned();
+    let row = |row: &Row| {
+        let (best, peer) = both(results, row);
+        let compared = row.against_peer.as_ref();
+        let default = row.default_against_peer;
+        [
+            row.cell.name.to_string(),
+            compared.map_or(String::new(), |_| format!("{} {best} : {peer}", ratio(row))),
+            row.verdict().to_string(),
+            default.map_or(String::new(), text::three_digits),
+        ]
+        .into_iter()
+        .chain((0..row.entries.len()).map(|at| entry(row, at)))
+        .collect()
     };
-    let default = row
-        .default_against_peer
-        .map_or(String::new(), text::three_digits);
-    [
-        row.cell.name.to_string(),
-        compared,
-        row.verdict().to_string(),
-        default,
-    ]
+    Grid {
+        heads: heads
+            .map(str::to_string)
+            .into_iter()
+            .chain(stores)
+            .collect(),
+        words: 3,
+        rows: rows
+            .iter()
+            .filter(|row| row.value_bytes == size)
+            .map(row)
+            .collect(),
+    }
 }
 
-/// As tables on a terminal, one a size: cells, stores, and the ratio of the best two.
+/// The sizes of values, each with its table.
+fn grids(results: &Results, rows: &[Row]) -> impl Iterator<Item = (u64, Grid)> {
+    let sizes = results.head.conditions.sizes.iter();
+    sizes.map(|&(size, _)| (size, grid(results, rows, size)))
+}
+
+/// As text: conditions, tables, cells in which another is ahead.
 pub(super) fn terminal(results: &Results, rows: &[Row]) -> String {
-    let stores = &results.head.conditions.stores;
-    let shown: Vec<usize> = (0..stores.len()).filter(|&at| stores[at] != NULL).collect();
     let mut out = String::new();
     for line in conditions(results) {
         let _ = writeln!(out, "{line}");
     }
     let _ = writeln!(out, "{LEGEND}");
-    for &(size, _) in &results.head.conditions.sizes {
-        let mut table = comfy_table::Table::new();
-        table.load_preset(comfy_table::presets::NOTHING);
-        let heads = shown.iter().map(|&at| stores[at].as_str());
-        table.set_header(
-            [format!("{size} bytes").as_str()]
-                .into_iter()
-                .chain(heads)
-                .chain(["ours : best peer", ""]),
-        );
-        for row in rows.iter().filter(|row| row.value_bytes == size) {
-            let figures = shown.iter().map(|&at| entry(row, at));
-            let both = [ratio(row), row.verdict().to_string()];
-            table.add_row(
-                [row.cell.name.to_string()]
-                    .into_iter()
-                    .chain(figures)
-                    .chain(both),
-            );
-        }
-        for column in table.column_iter_mut().skip(1) {
-            column.set_padding((1, 0));
-            column.set_cell_alignment(comfy_table::CellAlignment::Right);
-        }
-        let _ = writeln!(out, "\n{table}");
+    for (size, grid) in grids(results, rows) {
+        let _ = write!(out, "\nValues of {size} bytes\n{}", grid.terminal());
     }
     let _ = writeln!(out, "\n{}", summary(rows));
     for line in behind_lines(results, rows) {
@@ -219,6 +205,7 @@ pub(super) fn terminal(results: &Results, rows: &[Row]) -> String {
     out
 }
 
+const TITLE: &str = "Every kind of work, beside the best of the others";
 const LEGEND: &str = "A ratio above 1 means ours is better, also where less is better. [ ]: its interval over rounds. ~: rounds differ by more than 30 %. A verdict needs 5 rounds; harness: what measuring costs is too near.";
 
 fn summary(rows: &[Row]) -> String {
@@ -229,7 +216,7 @@ fn summary(rows: &[Row]) -> String {
 
 /// As Markdown.
 pub(super) fn markdown(results: &Results, rows: &[Row]) -> String {
-    let mut out = String::from("# Every kind of work, beside the best of the others\n\n");
+    let mut out = format!("# {TITLE}\n\n");
     let _ = writeln!(
         out,
         "Make your own: numbers belong to the machine and the moment.\n\n```text\n{}\n```\n",
@@ -242,16 +229,8 @@ pub(super) fn markdown(results: &Results, rows: &[Row]) -> String {
     for line in behind_lines(results, rows) {
         let _ = writeln!(out, "- {line}");
     }
-    for &(size, _) in &results.head.conditions.sizes {
-        let _ = writeln!(out, "\n## Values of {size} bytes\n");
-        let stores = &results.head.conditions.stores;
-        let _ = writeln!(out, "| {} | {} |", HEADS.join(" | "), stores.join(" | "));
-        let _ = writeln!(out, "|---|---|---|---:|{}", "---:|".repeat(stores.len()));
-        for row in rows.iter().filter(|row| row.value_bytes == size) {
-            let entries: Vec<String> = (0..row.entries.len()).map(|at| entry(row, at)).collect();
-            let columns = columns(results, row).join(" | ");
-            let _ = writeln!(out, "| {columns} | {} |", entries.join(" | "));
-        }
+    for (size, grid) in grids(results, rows) {
+        let _ = write!(out, "\n## Values of {size} bytes\n\n{}", grid.markdown());
     }
     let _ = writeln!(out, "\n## Settings\n");
     for (store, settings) in settings(results) {
@@ -325,123 +304,63 @@ fn failures(results: &Results, rows: &[Row]) -> Vec<String> {
 
 /// As a page that needs nothing beside it.
 pub(super) fn page(results: &Results, rows: &[Row]) -> String {
-    let mut out = String::from(concat!(
-        "<!doctype html><meta charset=\"utf-8\"><title>kvzone matrix</title><style>",
-        "body{font:14px/1.5 system-ui,sans-serif;max-width:1200px;margin:2em auto;padding:0 1em}",
-        "table{border-collapse:collapse}td,th{padding:.2em .6em;border-bottom:1px solid #ddd;",
-        "text-align:right;white-space:nowrap}td:first-child,th:first-child{text-align:left}",
-        ".behind{background:#fde8e4}.ahead{background:#e6f4ea}p{max-width:60em}</style>",
-        "<h1>Every kind of work, beside the best of the others</h1>"
-    ));
-    let _ = write!(out, "<pre>{}</pre>", escape(&results.head.command));
-    for line in conditions(results) {
-        let _ = write!(out, "<p>{}</p>", escape(&line));
-    }
-    let _ = write!(out, "<p>{LEGEND}</p><h2>{}</h2><ul>", summary(rows));
-    for line in behind_lines(results, rows) {
-        let _ = write!(out, "<li>{}</li>", escape(&line));
-    }
-    let _ = write!(out, "</ul>{}", chart(results, rows));
-    for &(size, _) in &results.head.conditions.sizes {
-        let _ = write!(out, "<h2>Values of {size} bytes</h2><table><tr>");
-        let heads = HEADS.iter().copied();
-        for head in heads.chain(results.head.conditions.stores.iter().map(String::as_str)) {
-            let _ = write!(out, "<th>{}</th>", escape(head));
-        }
-        for row in rows.iter().filter(|row| row.value_bytes == size) {
-            let class = match row.verdict() {
-                "ahead" => "ahead",
-                "behind" => "behind",
-                _ => "",
-            };
-            let _ = write!(out, "<tr class=\"{class}\">");
-            let stores = (0..row.entries.len()).map(|at| entry(row, at));
-            for text in columns(results, row).into_iter().chain(stores) {
-                let _ = write!(out, "<td>{}</td>", escape(&text));
-            }
-        }
-        out += "</table>";
+    let paragraph = |line: &String| format!("<p>{}</p>", escape(line));
+    let mut out: String = conditions(results).iter().map(paragraph).collect();
+    let item = |line: &String| format!("<li>{}</li>", escape(line));
+    let behind: String = behind_lines(results, rows).iter().map(item).collect();
+    let _ = write!(
+        out,
+        "<p>{LEGEND}</p><h2>{}</h2><ul>{behind}</ul>",
+        summary(rows)
+    );
+    out += &drawing(results, rows);
+    for (size, grid) in grids(results, rows) {
+        let table = grid.html(|row| match row[2].as_str() {
+            "ahead" => "ahead",
+            "behind" => "behind",
+            _ => "",
+        });
+        let _ = write!(out, "<h2>Values of {size} bytes</h2>{table}");
     }
     out += "<h2>Settings</h2><ul>";
     for (store, settings) in settings(results) {
-        let _ = write!(
-            out,
-            "<li><b>{}</b>: {}</li>",
-            escape(&store),
-            escape(&settings)
-        );
+        let (store, settings) = (escape(&store), escape(&settings));
+        let _ = write!(out, "<li><b>{store}</b>: {settings}</li>");
     }
-    out + "</ul>"
+    html::page(TITLE, &results.head.command, &(out + "</ul>"))
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('"', "&quot;")
-}
+/// Colours of cells in which ours is ahead, behind, and neither.
+const COLOURS: (usize, usize, usize) = (2, 8, 7);
 
-/// Sizes of the chart, in pixels.
-const LINE: f64 = 17.0;
-const LEFT: f64 = 290.0;
-const WIDTH: f64 = 430.0;
-/// Ratios from one tenth to ten are drawn; any beyond stands at the edge.
-const EDGE: f64 = 10.0;
-
-/// The ratio of each cell on a scale of powers: right of the middle ours is better.
-pub(super) fn chart(results: &Results, rows: &[Row]) -> String {
-    let drawn: Vec<&Row> = rows
-        .iter()
-        .filter(|row| row.against_peer.is_some())
-        .collect();
+/// The ratio of each cell in decades: right of 1 ours is better. Dots are rounds.
+fn drawing(results: &Results, rows: &[Row]) -> String {
     let several = results.head.conditions.sizes.len() > 1;
-    let height = LINE * (drawn.len() as f64 + 2.0);
-    let x = |ratio: f64| {
-        let place = ratio.clamp(1.0 / EDGE, EDGE).log(EDGE) / 2.0 + 0.5;
-        LEFT + place * WIDTH
+    let row = |row: &Row| {
+        let found = row.against_peer.as_ref()?;
+        Some(DotRow {
+            name: match several {
+                true => name(row),
+                false => row.cell.name.to_string(),
+            },
+            colour: match found.ratio {
+                ratio if ratio < BEHIND => COLOURS.1,
+                ratio if ratio > 1.0 / BEHIND => COLOURS.0,
+                _ => COLOURS.2,
+            },
+            values: found.ratios.clone(),
+            median: Some(found.ratio),
+        })
     };
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{height}\" viewBox=\"0 0 {w} {height}\" font-family=\"system-ui,sans-serif\" font-size=\"11\"><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>",
-        w = LEFT + WIDTH + 60.0
-    );
-    for mark in [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0] {
-        let (at, color) = (x(mark), if mark == 1.0 { "#444" } else { "#ddd" });
-        let _ = write!(
-            out,
-            "<path d=\"M{at:.1} {LINE}V{:.1}\" stroke=\"{color}\"/><text x=\"{at:.1}\" y=\"12\" text-anchor=\"middle\" fill=\"#666\">{mark}×</text>",
-            height - LINE / 2.0
-        );
-    }
-    for (line, row) in drawn.iter().enumerate() {
-        let Some(found) = &row.against_peer else {
-            continue;
-        };
-        let y = LINE * (line as f64 + 1.5);
-        let color = match row.ratio() {
-            Some(ratio) if ratio < BEHIND => "#c0392b",
-            Some(ratio) if ratio > 1.0 / BEHIND => "#1e8449",
-            _ => "#7f8c8d",
-        };
-        let label = match several {
-            true => name(row),
-            false => row.cell.name.to_string(),
-        };
-        let (from, to) = found
-            .interval
-            .map_or((found.ratio, found.ratio), |interval| {
-                (interval.low, interval.high)
-            });
-        let _ = write!(
-            out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text><path d=\"M{:.1} {y:.1}H{:.1}\" stroke=\"{color}\" stroke-width=\"2\"/><circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{color}\"><title>{} {}</title></circle>",
-            LEFT - 8.0,
-            y + 4.0,
-            escape(&label),
-            x(from),
-            x(to),
-            x(found.ratio),
-            escape(&name(row)),
-            escape(&ratio(row))
-        );
-    }
-    out + "</svg>\n"
+    let rows: Vec<DotRow> = rows.iter().filter_map(row).collect();
+    dots(&rows, true, |ratio| format!("{ratio}×"))
+}
+
+/// The drawing as a file of its own.
+pub(super) fn chart(results: &Results, rows: &[Row]) -> String {
+    standalone(
+        "Our best engine by the best of the others: right of 1 ours is better",
+        &[],
+        &drawing(results, rows),
+    )
 }

@@ -81,6 +81,7 @@ static PAPER: Paper = Paper {
         Ok(Size::made_up(point, keys, Some(memory)))
     },
     operations: |_, _, _, _| None,
+    steps: |_| Vec::new(),
 };
 
 const CONTESTANTS: &[Contestant] = &[

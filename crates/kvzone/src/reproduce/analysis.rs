@@ -3,110 +3,102 @@
 
 use cambium_index::hbtrie::extension::analysis::Analysis;
 use kvzone_core::report::text::{grouped, three_digits};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::claims::Claim;
-use super::figure::{Defaults, Figure, How, Takes};
-use super::present::{Grid, Shown};
+use super::claims::{Claim, each};
+use super::figure::{Column, Contestant, Defaults, Figure, How, Layout, Takes, store};
+use super::measured::{Cell, Measured, PointUsed};
+use super::runner::Asked;
 
-/// Branches of the figure's curves.
-const BRANCHES: [u64; 4] = [2, 8, 64, 256];
+/// Branches of the figure's curves, and those at which the curve of 10b is shown too.
+const BRANCHES: &[Contestant] = &[
+    store("b = 2"),
+    store("b = 8"),
+    store("b = 64"),
+    store("b = 256"),
+];
+
+fn branches(one: &Contestant) -> Option<u64> {
+    one.label.trim_start_matches("b = ").parse().ok()
+}
 
 /// Documents at which the curves of 10a are shown.
 const DOCUMENTS: [u64; 10] = [56, 112, 224, 448, 896, 1_792, 3_584, 7_168, 14_336, 100_000];
 
-/// Branches at which the curve of 10b is shown.
-const HEIGHT_BRANCHES: [u64; 10] = [2, 4, 8, 16, 32, 56, 64, 128, 192, 256];
-
-/// Numbers of documents over which 10b averages.
+/// Numbers of documents over which 10b averages, from b fL to b fL².
 const STEPS: u32 = 1_000;
+/// The point that is such a mean.
+const HEIGHT: &str = "height, mean";
+
+const RATIO: Column = Column::new("after : before", three_digits, |row| row.number("/ratio"));
 
 /// The figure.
 pub(super) const FIGURES: &[Figure] = &[Figure {
     name: "forestdb/fig10",
     title: "ForestDB paper, figure 10: space and height when a leaf tree is extended",
-    ..Figure::plain(How::Tables(
+    axis: "documents",
+    what: "computed by equations (1) to (7) for so many branches: B = 4,096, k = 64, c = 8, \
+        v = 8; (a) space after an extension by space before, (b) the same of the height, mean \
+        for n from b fL to b fL²",
+    stores: BRANCHES,
+    layout: Layout::Beside,
+    columns: &[RATIO],
+    claims,
+    ..Figure::plain(How::Cells(
         Defaults {
             scale: 1.0,
             rounds: 1,
             takes: Takes::Nothing,
         },
-        |_, _| Ok((show(), Value::Null)),
+        compute,
     ))
 }];
 
-/// Both halves of the figure.
-fn show() -> Shown {
-    // B = 4,096, c = 8, k = 64, v = 8.
-    let analysis = Analysis::new(4096, 8, 64);
-    let heads = |first: &str, rest: &[u64], what: &str| {
-        let others = rest.iter().map(|b| format!("b = {b}{what}"));
-        std::iter::once(first.to_string())
-            .chain(others)
-            .collect::<Vec<String>>()
-    };
-    let space = Grid {
-        heads: heads("documents n", &BRANCHES, ": space after / before"),
-        words: 0,
-        rows: DOCUMENTS
-            .iter()
-            .map(|&n| {
-                let ratios = BRANCHES.map(|b| three_digits(analysis.space_ratio(n, b)));
-                std::iter::once(grouped(n as f64)).chain(ratios).collect()
-            })
-            .collect(),
-    };
-    let height = Grid {
-        heads: ["branches b", "height after / before, mean", "b >= fL"]
-            .map(str::to_string)
-            .to_vec(),
-        words: 0,
-        rows: HEIGHT_BRANCHES
-            .iter()
-            .map(|&b| {
-                let above = if b >= analysis.leaf_fanout() {
-                    "yes"
-                } else {
-                    "no"
-                };
-                let ratio = three_digits(analysis.height_ratio(b, STEPS));
-                vec![b.to_string(), ratio, above.to_string()]
-            })
-            .collect(),
-    };
-    Shown {
-        grids: vec![
-            (
-                "Space after an extension over space before (figure 10a)",
-                space,
-            ),
-            (
-                "Height after an extension over height before, mean for n from b fL to b fL² (figure 10b)",
-                height,
-            ),
-        ],
-        claims: claims(&analysis),
-        conditions: "Computed by equations (1) to (7): B = 4,096, k = 64, c = 8, v = 8.\n"
-            .to_string(),
-        charts: String::new(),
-    }
+/// B = 4,096, c = 8, k = 64, v = 8.
+fn analysis() -> Analysis {
+    Analysis::new(4096, 8, 64)
 }
 
-fn claims(analysis: &Analysis) -> Vec<Claim> {
+/// Both halves of the figure.
+fn compute(
+    figure: &'static Figure,
+    asked: Asked<'_>,
+) -> kvzone_core::error::Result<(Measured, Value)> {
+    let analysis = analysis();
+    let mut measured = Measured {
+        repeat: 0,
+        ..asked.nothing(figure.stores.to_vec())
+    };
+    let documents = DOCUMENTS
+        .iter()
+        .map(|&n| (format!("space, {}", grouped(n as f64)), Some(n)));
+    for (place, (label, n)) in documents.chain([(HEIGHT.to_string(), None)]).enumerate() {
+        measured.points.push(PointUsed::at(&label, String::new()));
+        for one in figure.stores {
+            let branches = branches(one).unwrap_or(1);
+            let ratio = match n {
+                Some(n) => analysis.space_ratio(n, branches),
+                None => analysis.height_ratio(branches, STEPS),
+            };
+            let found = json!({"ratio": ratio});
+            measured.cells.push(Cell::once(place, one.label, found));
+        }
+    }
+    Ok((measured, json!({"schema": "kvzone-analysis/1"})))
+}
+
+fn claims(it: &Measured) -> Vec<Claim> {
+    let analysis = analysis();
     let fanouts = (
         analysis.leaf_fanout(),
         analysis.trie_fanout(),
         analysis.new_leaf_fanout(),
     );
     let (leaf, trie, new) = fanouts;
-    let shrinks = BRANCHES.iter().all(|&b| {
+    let shrinks = BRANCHES.iter().filter_map(branches).all(|b| {
         let even = b * leaf;
         analysis.space_ratio(even + 1, b) <= 1.0 && analysis.space_ratio(even / 2, b) > 1.0
     });
-    let (few, many) = (
-        analysis.height_ratio(8, STEPS),
-        analysis.height_ratio(256, STEPS),
-    );
     vec![
         Claim::new(
             "fL, fN and fL new are 56, 256 and 64",
@@ -127,31 +119,10 @@ fn claims(analysis: &Analysis) -> Vec<Claim> {
                 shrinks,
             )),
         ),
-        Claim::new(
+        Claim::on(
             "the height grows where b < fL, and shrinks where b is greater",
-            Some((
-                format!(
-                    "{} at b = 8, {} at b = 256",
-                    three_digits(few),
-                    three_digits(many)
-                ),
-                few > 1.0 && many < 1.0,
-            )),
+            each(&["b = 8", "b = 256"], |b| it.figure(HEIGHT, b, RATIO)),
+            |height| height[0] > 1.0 && height[1] < 1.0,
         ),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_claim_of_the_analysis_holds() {
-        let shown = show();
-        for claim in &shown.claims {
-            assert!(claim.holds, "{claim:?}");
-        }
-        assert_eq!(shown.grids[0].1.rows.len(), DOCUMENTS.len());
-        assert_eq!(shown.grids[1].1.rows[0][0], "2");
-    }
 }

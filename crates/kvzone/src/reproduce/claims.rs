@@ -4,10 +4,10 @@
 
 use std::borrow::Cow;
 
+use kvzone_core::report::grid::Grid;
 use kvzone_core::report::text::three_digits;
 
 use super::measured::Measured;
-use super::present::Grid;
 
 /// Stands above claims on a terminal.
 const HELD: &str = "The paper, and whether its direction held:";

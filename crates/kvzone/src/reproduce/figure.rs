@@ -3,12 +3,11 @@
 
 use kvzone_core::adapter::DurabilityName;
 use kvzone_core::error::Result;
-use kvzone_core::job::Popularity;
+use kvzone_core::job::{Load, Popularity, Step};
 use serde_json::Value;
 
 use super::claims::Claim;
 use super::measured::{Cell, Measured, Round};
-use super::present::Shown;
 use super::runner::{Asked, Size};
 
 /// A figure or table of a paper.
@@ -70,11 +69,6 @@ pub(super) enum How {
         Defaults,
         fn(&'static Figure, Asked<'_>) -> Result<(Measured, Value)>,
     ),
-    /// By something else, with tables of its own.
-    Tables(
-        Defaults,
-        fn(&'static Figure, Asked<'_>) -> Result<(Shown, Value)>,
-    ),
 }
 
 /// Scale, rounds and choices, unless asked for otherwise.
@@ -129,6 +123,9 @@ pub(super) struct Paper {
     /// Operations of a workload at a point with so many keys; none: it goes on for
     /// a time.
     pub(super) operations: fn(&Point, &str, u64, f64) -> Option<u64>,
+    /// Steps behind a load, of which the one named [`super::runner::MEASURED`] is; none: the load's own
+    /// phase is measured.
+    pub(super) steps: fn(&Load) -> Vec<Step>,
 }
 
 /// A setting by name.
@@ -230,6 +227,10 @@ pub(super) struct Point {
     pub(super) rate: Rate,
     /// State of the page cache before the measured phase.
     pub(super) cache: PageCache,
+    /// Settings of all stores.
+    pub(super) options: &'static [(&'static str, &'static str)],
+    /// KiB that the kernel reads ahead; none: as it is.
+    pub(super) read_ahead: Option<u32>,
     /// The paper's figures, in the order of the stores.
     pub(super) published: &'static [f64],
 }
@@ -251,6 +252,8 @@ impl Point {
         skew: None,
         rate: Rate::Peak,
         cache: PageCache::AsItIs,
+        options: &[],
+        read_ahead: None,
         published: &[],
     };
 

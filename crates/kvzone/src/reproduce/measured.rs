@@ -46,8 +46,6 @@ pub(super) struct Cell {
     /// The store's name in rows.
     pub(super) label: Cow<'static, str>,
     pub(super) workload: &'static str,
-    /// Whom it is compared with, where that is not the first store.
-    pub(super) against: Option<String>,
     /// Version of the store; it follows the label in a row.
     pub(super) version: Option<String>,
     /// The first thing that went wrong.
@@ -74,8 +72,6 @@ pub(super) struct Measured {
     pub(super) warnings: Vec<String>,
     /// Stores answered differently.
     pub(super) is_contradicted: bool,
-    /// Bars for the page.
-    pub(super) charts: String,
     /// Rounds; 0 where they would all say the same.
     pub(super) repeat: u32,
     pub(super) seed: u64,
@@ -100,7 +96,6 @@ impl Cell {
             point,
             label: label.into(),
             workload: "",
-            against: None,
             version: None,
             failure: None,
             rounds: vec![Round {
@@ -214,10 +209,9 @@ impl Measured {
         compare(&pairs)
     }
 
-    /// How many times as much of something a cell has as the one it is compared with.
+    /// How many times as much of something a cell has as the first store at its point.
     pub(super) fn gain(&self, cell: &Cell, metric: Metric) -> Option<f64> {
-        let against = cell.against.as_deref().unwrap_or(self.first());
-        let theirs = self.cell(cell.point, against)?.median(metric)?;
+        let theirs = self.cell(cell.point, self.first())?.median(metric)?;
         let gain = cell.median(metric)? / theirs;
         gain.is_finite().then_some(gain)
     }

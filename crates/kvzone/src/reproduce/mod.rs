@@ -5,7 +5,6 @@
 //! | `zdb`, `forestdb`, `wisckey`, `alphard` | figures that compare stores, as data, with what their papers claim |
 //! | `analysis`, `index` | figures 10, 12 and 13 of the ForestDB paper: computed, and without stores |
 //! | `device`, `collection` | figures 3, 6 and 13 of the WiscKey paper: the disk, and garbage collection |
-//! | `beside_fio` | inserts of `alphard` beside `fio`, which its paper does not have |
 //! | `p_fetch` | figures of the P-Fetch paper: compactions |
 //! | `figure`, `columns` | what a figure is, and what its rows may say |
 //! | `chosen` | which of a figure's stores and points are measured |
@@ -18,7 +17,6 @@
 
 mod alphard;
 mod analysis;
-mod beside_fio;
 mod chosen;
 mod claims;
 mod collection;
@@ -29,7 +27,7 @@ mod figure;
 mod forestdb;
 mod index;
 mod measured;
-pub(crate) mod p_fetch;
+mod p_fetch;
 mod present;
 mod runner;
 mod wisckey;
@@ -57,7 +55,6 @@ const FIGURES: &[&[Figure]] = &[
     collection::FIGURES,
     wisckey::FIGURES,
     alphard::FIGURES,
-    beside_fio::FIGURES,
     p_fetch::FIGURES,
 ];
 
@@ -111,7 +108,7 @@ pub(crate) struct ReproduceArguments {
     /// Write every figure of every round as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with the tables, and charts of p-fetch figures
+    /// Write a page with the tables, and a chart of each point
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Also print the table as markdown
@@ -127,7 +124,7 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
     let figure = find(&arguments.name)?;
     let defaults = match figure.how {
         How::Campaigns(paper) => paper.defaults,
-        How::Cells(defaults, _) | How::Tables(defaults, _) => defaults,
+        How::Cells(defaults, _) => defaults,
     };
     check(arguments, defaults)?;
     let place = Place::prepare(arguments)?;
@@ -135,11 +132,6 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
     let (measured, found) = match figure.how {
         How::Campaigns(paper) => runner::measure(figure, paper, asked)?,
         How::Cells(_, measure) => measure(figure, asked)?,
-        How::Tables(_, measure) => {
-            let (shown, found) = measure(figure, asked)?;
-            place.finish(figure.title, found, &shown)?;
-            return Ok(ExitCode::SUCCESS);
-        }
     };
     place.finish(figure.title, found, &show(figure, &measured))?;
     Ok(ExitCode::from(if measured.all_well() { 0 } else { 3 }))

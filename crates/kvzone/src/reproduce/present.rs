@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use comfy_table::{CellAlignment, presets};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::report::chart::escape;
+use kvzone_core::report::chart::{DotRow, dots, escape};
+use kvzone_core::report::grid::Grid;
 use kvzone_core::report::html;
-use kvzone_core::report::text::{or_dash, three_digits};
+use kvzone_core::report::text::or_dash;
 use kvzone_core::statistics::verdict::{Comparison, Verdict};
 use serde_json::{Value, json};
 
@@ -17,47 +17,6 @@ use super::figure::{Column, Figure, How, Layout, Of};
 use super::measured::{Cell, Measured, PointUsed};
 use super::{ReproduceArguments, document};
 use crate::output;
-
-/// Heads and rows; the first columns are words, the others numbers.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Grid {
-    pub(super) heads: Vec<String>,
-    /// Columns of words.
-    pub(super) words: usize,
-    pub(super) rows: Vec<Vec<String>>,
-}
-
-impl Grid {
-    /// For a terminal.
-    pub(super) fn terminal(&self) -> String {
-        let mut table = comfy_table::Table::new();
-        table.load_preset(presets::UTF8_FULL_CONDENSED);
-        table.set_header(&self.heads);
-        for row in &self.rows {
-            table.add_row(row);
-        }
-        for column in table.column_iter_mut().skip(self.words) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-        format!("{table}\n")
-    }
-
-    /// For a document.
-    pub(super) fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let numbers = self.heads.len().saturating_sub(self.words);
-        let mut text = line(&self.heads);
-        text += &format!(
-            "|{}{}\n",
-            "---|".repeat(self.words),
-            "---:|".repeat(numbers)
-        );
-        for row in &self.rows {
-            text += &line(row);
-        }
-        text
-    }
-}
 
 /// Tables of a measured figure, and the paper's sentences by medians and by rounds.
 pub(super) fn show(figure: &'static Figure, measured: &Measured) -> Shown {
@@ -75,8 +34,38 @@ pub(super) fn show(figure: &'static Figure, measured: &Measured) -> Shown {
             (figure.claims)(&measured.of_round(round))
         }),
         conditions: conditions(figure, measured),
-        charts: measured.charts.clone(),
+        charts: charts(figure, measured),
     }
+}
+
+/// The first column of each point, a row a store and a dot a round.
+fn charts(figure: &Figure, measured: &Measured) -> String {
+    let Some(column) = figure.columns.first() else {
+        return String::new();
+    };
+    let Of::Rounds(metric) = column.of else {
+        return String::new();
+    };
+    let mut charts = String::new();
+    for (workload, title) in figure.tables {
+        for (place, point) in measured.labels().enumerate() {
+            let cells = measured.of_workload(workload).enumerate();
+            let rows = cells.filter(|(_, cell)| cell.point == place);
+            let rows: Vec<DotRow> = rows
+                .map(|(number, cell)| DotRow {
+                    name: cell.label.to_string(),
+                    colour: number,
+                    values: cell.rounds.iter().filter_map(metric).collect(),
+                    median: cell.median(metric),
+                })
+                .collect();
+            let head = [*title, point, column.head].map(escape);
+            let head: Vec<String> = head.into_iter().filter(|text| !text.is_empty()).collect();
+            let drawn = dots(&rows, false, column.write);
+            charts += &format!("<h3>{}</h3>{drawn}", head.join(", "));
+        }
+    }
+    charts
 }
 
 /// A store with its version.
@@ -159,7 +148,7 @@ fn text_of(figure: &Figure, measured: &Measured, cell: &Cell, column: &Column) -
 fn conditions(figure: &Figure, measured: &Measured) -> String {
     let papers = match figure.how {
         How::Campaigns(paper) => paper.conditions,
-        How::Cells(..) | How::Tables(..) => "",
+        How::Cells(..) => "",
     };
     let mut text = rounds(measured, figure.what) + papers;
     for point in &measured.points {
@@ -191,7 +180,7 @@ pub(super) struct Shown {
     pub(super) claims: Vec<Claim>,
     /// The conditions of the figures, as lines.
     pub(super) conditions: String,
-    /// Bars for the page.
+    /// Charts for the page.
     pub(super) charts: String,
 }
 
@@ -228,21 +217,14 @@ impl Shown {
         text
     }
 
-    /// As a page, with the bars above.
+    /// As a page, with the charts above.
     fn html(&self, title: &str, command: &str) -> String {
         let mut body = self.charts.clone();
-        let line = |cells: &[String], kind: &str| {
-            let cell = |cell: &String| format!("<{kind}>{}</{kind}>", escape(cell));
-            format!("<tr>{}</tr>", cells.iter().map(cell).collect::<String>())
-        };
         let claims = claims_grid(&self.claims);
         let claims = (!claims.rows.is_empty()).then_some(("What the paper says", claims));
         for (title, grid) in self.grids.iter().chain(&claims) {
             let title = if title.is_empty() { "Medians" } else { title };
-            body += &format!("<h2>{}</h2><div class=\"wide\"><table>", escape(title));
-            body += &line(&grid.heads, "th");
-            body.extend(grid.rows.iter().map(|row| line(row, "td")));
-            body += "</table></div>";
+            body += &format!("<h2>{}</h2>{}", escape(title), grid.html(|_| ""));
         }
         for sentence in self.conditions.lines() {
             body += &format!("<p class=\"hint\">{}</p>", escape(sentence));
@@ -325,16 +307,11 @@ pub(super) fn ratio_text(comparison: Option<Comparison>) -> String {
     let Some(found) = comparison else {
         return "-".to_string();
     };
-    let range = found.interval.map_or_else(String::new, |interval| {
-        let (low, high) = (three_digits(interval.low), three_digits(interval.high));
-        format!(" [{low}, {high}]")
-    });
     let doubt = match found.verdict {
         Verdict::Noise => " (noise)",
-        Verdict::Unknown => "",
-        Verdict::Higher | Verdict::Lower | Verdict::Equal => "",
+        Verdict::Unknown | Verdict::Higher | Verdict::Lower | Verdict::Equal => "",
     };
-    format!("{}{range}{doubt}", three_digits(found.ratio))
+    found.text() + doubt
 }
 
 /// The command that makes the table again, without its folder.
@@ -366,23 +343,4 @@ fn command(arguments: &ReproduceArguments) -> String {
         words += " --all-points";
     }
     words
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_stand_to_the_right() {
-        let grid = Grid {
-            heads: ["store", "ops/s"].map(str::to_string).to_vec(),
-            words: 1,
-            rows: vec![["a", "7"].map(str::to_string).to_vec()],
-        };
-        assert_eq!(
-            grid.markdown(),
-            "| store | ops/s |\n|---|---:|\n| a | 7 |\n"
-        );
-        assert!(grid.terminal().contains("ops/s"));
-    }
 }

@@ -17,8 +17,10 @@ use super::figure::{
     Contestant, Defaults, Figure, KeyKind, PageCache, Paper, Point, Rate, Scan, Setting,
 };
 use super::measured::{Cell, Measured, PointUsed, Round};
+use super::p_fetch::ReadAhead;
 use super::{ReproduceArguments, chosen, device};
 use crate::datasets::Keys;
+use crate::place;
 use crate::run::Stage;
 use crate::run::campaign::{Campaign, Contender};
 use crate::supervisor::Patience;
@@ -52,6 +54,9 @@ impl<'a> Asked<'a> {
         }
     }
 }
+
+/// Name of the step whose figures a figure shows, where a load is followed by steps.
+pub(super) const MEASURED: &str = "measured";
 
 /// How much there is at a point.
 #[derive(Debug)]
@@ -135,6 +140,8 @@ pub(super) fn measure(
     }
     let mut stage = Stage::new()?;
     for point in points {
+        let ahead = |kibibytes| ReadAhead::set(&place::prepare(&arguments.dir)?, kibibytes);
+        let _ahead = point.read_ahead.map(ahead).transpose()?;
         for campaign in runner.campaigns(point)? {
             let outcome = campaign.run(&mut stage)?.whole()?;
             runner.take(point, &campaign, outcome.report)?;
@@ -203,13 +210,14 @@ impl Runner<'_> {
         let memory_limit_bytes = arguments.memory.or(size.memory);
         let memory = memory_limit_bytes.unwrap_or(0);
         let contenders = self.measured.stores.iter();
+        let contender = |one| self.contender(one, point, memory);
         let loads = point.workloads.iter();
+        let loads = loads.map(|workload| self.load(point, workload, &size));
+        let loads: Vec<Load> = loads.collect();
         Ok(Campaign {
-            steps: Vec::new(),
-            contenders: contenders.map(|one| self.contender(one, memory)).collect(),
-            loads: loads
-                .map(|workload| self.load(point, workload, &size))
-                .collect(),
+            steps: loads.first().map(self.paper.steps).unwrap_or_default(),
+            contenders: contenders.map(contender).collect(),
+            loads,
             _kept: size.keys.kept.into_iter().collect(),
             record: None,
             repeat: self.asked.repeat,
@@ -268,12 +276,12 @@ impl Runner<'_> {
     }
 
     /// A store with the paper's settings, and then its own.
-    fn contender(&self, one: &Contestant, memory: u64) -> Contender {
+    fn contender(&self, one: &Contestant, point: &Point, memory: u64) -> Contender {
         let papers = self.paper.settings.iter();
         let papers = papers
             .filter(|(stores, _)| stores.contains(&one.store))
             .flat_map(|(_, settings)| settings.iter().copied());
-        let own = one.options.iter();
+        let own = one.options.iter().chain(point.options);
         let own = own.map(|(name, value)| (*name, Setting::Is(value)));
         let device = self.asked.arguments.device.as_ref();
         let device = device.filter(|_| one.store == super::alphard::RAW);
@@ -303,7 +311,8 @@ impl Runner<'_> {
                 let one = self.measured.stores.iter();
                 let mut one = one.filter(|one| contender.variant.as_deref() == Some(one.label));
                 if let Some(one) = one.next() {
-                    let cell = cell_of((place, workload), one.label, &runs);
+                    let has_steps = !campaign.steps.is_empty();
+                    let cell = cell_of((place, workload), one.label, &runs, has_steps);
                     self.measured.cells.push(cell);
                 }
             }
@@ -386,7 +395,12 @@ fn batch(point: &Point, workload: &str) -> (u32, u32) {
     if only_reads { (1, 1) } else { point.batch }
 }
 
-fn cell_of((point, workload): (usize, &'static str), label: &'static str, runs: &[&Run]) -> Cell {
+fn cell_of(
+    (point, workload): (usize, &'static str),
+    label: &'static str,
+    runs: &[&Run],
+    has_steps: bool,
+) -> Cell {
     let own = |run: &&&Run| run.extra.get("variant").is_some_and(|it| it == label);
     let all: Vec<&Run> = runs.iter().filter(own).copied().collect();
     let broken = all.iter().find(|run| run.status != Status::Ok);
@@ -395,25 +409,25 @@ fn cell_of((point, workload): (usize, &'static str), label: &'static str, runs: 
     repeats.sort_unstable();
     repeats.dedup();
     let round = |repeat: u32| {
-        let of = |phase: Phase| {
-            let good = |run: &&&Run| {
-                run.repeat == repeat && run.phase == phase && run.status == Status::Ok
-            };
+        let of = |is_it: &dyn Fn(&Run) -> bool| {
+            let good = |run: &&&Run| run.repeat == repeat && run.status == Status::Ok && is_it(run);
             let run = all.iter().find(good);
             run.and_then(|run| serde_json::to_value(run).ok())
                 .unwrap_or_default()
         };
         Round {
             repeat,
-            found: of(measured),
-            load: of(Phase::Load),
+            found: of(&|run| match has_steps {
+                true => run.extra.get("step").is_some_and(|step| step == MEASURED),
+                false => run.phase == measured,
+            }),
+            load: of(&|run| run.phase == Phase::Load),
         }
     };
     Cell {
         point,
         label: label.into(),
         workload,
-        against: None,
         version: all.iter().find_map(|run| run.version.clone()),
         failure: broken.map(|run| run.status.name().to_string()),
         rounds: repeats.into_iter().map(round).collect(),

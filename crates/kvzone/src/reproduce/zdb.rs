@@ -60,6 +60,7 @@ static PAPER: Paper = Paper {
         "read-random" => Some(entries(point, scale, MOST_BYTES_READ)),
         _ => Some(keys),
     },
+    steps: |_| Vec::new(),
 };
 
 /// The paper's entries to scale, as long as they take no more bytes than

@@ -24,6 +24,7 @@ use super::job_file;
 use super::parse::{
     Mix, PatternName, Threads, parse_batch, parse_bytes, parse_count, parse_latency, parse_mix,
     parse_pattern, parse_popularity, parse_positive, parse_share, parse_sizes, parse_threads,
+    profile_word, word,
 };
 use super::traced::{self, Speed, parse_speed};
 use crate::datasets::{self, Keys};
@@ -70,10 +71,10 @@ pub(crate) struct RunArguments {
     /// sqlite:FILE?table=NAME&column=NAME&key=NAME
     #[arg(long, value_name = "NAME", conflicts_with = "key_size")]
     pub(super) dataset: Option<String>,
-    /// Bytes of a value, likewise [default: 100, or the workload's or data set's
-    /// own]
-    #[arg(long, value_name = "SIZE", value_parser = parse_sizes)]
-    pub(super) value_size: Option<SizeChoice>,
+    /// Bytes of a value, likewise; several (100,1024) are measured one after the other
+    /// [default: 100, or the workload's or data set's own]
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = parse_sizes)]
+    pub(super) value_size: Vec<SizeChoice>,
     /// Operations of the measured phase [default: as many as keys, or the whole
     /// trace]
     #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with_all = ["seconds", "bytes"])]
@@ -91,17 +92,18 @@ pub(crate) struct RunArguments {
     /// Record what the first round asks of its one store, as a trace
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Threads that issue operations: 4, or read=3,update=1 for threads that issue
-    /// one kind alone
+    /// Threads that issue operations: 4; several (1,2,4) are measured one after the other;
+    /// read=3,update=1 for threads that issue one kind alone
     #[arg(long, value_name = "T", default_value = "1", value_parser = parse_threads)]
     pub(super) threads: Threads,
     /// Requests that each thread keeps in flight through a store's asynchronous interface;
     /// a store without one is named, and left out [default: each call is waited for]
     #[arg(long, value_name = "N", conflicts_with_all = ["record", "keep_latency", "writers"])]
     pub(super) queue: Option<u32>,
-    /// What every write promises when it returns
-    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = DurabilityArgument::Written)]
-    durability: DurabilityArgument,
+    /// Where every write is when it returns: in the process's memory, with the operating
+    /// system, on the device
+    #[arg(long, value_name = "LEVEL", default_value = "written", value_parser = word::<DurabilityName>(&["buffered", "written", "synced"]))]
+    durability: DurabilityName,
     /// Writes in a batch: 100, or 10-100 for any number between, equally
     /// likely. Where the workload reads as well, updates are gathered
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_batch)]
@@ -130,6 +132,9 @@ pub(crate) struct RunArguments {
     /// the intended start [default: as fast as it goes]
     #[arg(long, value_name = "OPS", value_parser = parse_positive)]
     pub(super) rate: Option<f64>,
+    /// When operations are due at a rate: evenly, or as a Poisson process has arrivals
+    #[arg(long, value_name = "LAW", value_enum, default_value_t = Arrivals::Even)]
+    arrivals: Arrivals,
     /// The same in bytes of keys and values a second, by their mean sizes
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with_all = ["rate", "keep_latency"])]
     throughput: Option<u64>,
@@ -160,11 +165,12 @@ pub(crate) struct RunArguments {
     compact: bool,
     /// Open each store again after the run, and time it: after it was closed, or after
     /// its process was killed while it wrote; what it had acknowledged must be there
-    #[arg(long, value_name = "AFTER", value_enum, num_args = 0..=1, default_missing_value = "close")]
-    reopen: Option<AfterArgument>,
-    /// How far settings go from a store's own
-    #[arg(long, value_name = "PROFILE", value_enum, default_value_t = ProfileArgument::Equal)]
-    profile: ProfileArgument,
+    #[arg(long, value_name = "AFTER", num_args = 0..=1, default_missing_value = "close", value_parser = word::<After>(&["close", "kill"]))]
+    reopen: Option<After>,
+    /// Settings: as its authors ship each store; the same durability, memory and filters for
+    /// all, reads verified, no compression; or set by hand for the workload
+    #[arg(long, value_name = "PROFILE", default_value = "equal", value_parser = profile_word())]
+    profile: Profile,
     /// A setting of one store: leveldb.write_buffer_size=8MiB; may be repeated
     #[arg(long, value_name = "STORE.OPTION=VALUE")]
     set: Vec<String>,
@@ -201,69 +207,21 @@ pub(crate) struct RunArguments {
     /// Write each chart as a file of its own (SVG) into a folder
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
+    /// Write every run as a line of comma-separated values
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
     /// Write a page with charts
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }
 
-/// [`DurabilityName`] as an argument.
+/// When operations are due at a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DurabilityArgument {
-    /// In the process's memory
-    Buffered,
-    /// With the operating system
-    Written,
-    /// On the device
-    Synced,
-}
-
-/// [`After`] as an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum AfterArgument {
-    /// It was closed in order
-    Close,
-    /// Its process was killed while it wrote
-    Kill,
-}
-
-impl From<AfterArgument> for After {
-    fn from(argument: AfterArgument) -> Self {
-        match argument {
-            AfterArgument::Close => After::Close,
-            AfterArgument::Kill => After::Kill,
-        }
-    }
-}
-
-/// [`Profile`] as an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProfileArgument {
-    /// As its authors ship it
-    Default,
-    /// Same durability, memory and filters for all, reads verified, no compression
-    Equal,
-    /// Set by hand for the workload
-    Tuned,
-}
-
-impl From<DurabilityArgument> for DurabilityName {
-    fn from(argument: DurabilityArgument) -> Self {
-        match argument {
-            DurabilityArgument::Buffered => DurabilityName::Buffered,
-            DurabilityArgument::Written => DurabilityName::Written,
-            DurabilityArgument::Synced => DurabilityName::Synced,
-        }
-    }
-}
-
-impl From<ProfileArgument> for Profile {
-    fn from(argument: ProfileArgument) -> Self {
-        match argument {
-            ProfileArgument::Default => Profile::Default,
-            ProfileArgument::Equal => Profile::Equal,
-            ProfileArgument::Tuned => Profile::Tuned,
-        }
-    }
+enum Arrivals {
+    /// At equal distances
+    Even,
+    /// At distances of the exponential law
+    Poisson,
 }
 
 impl RunArguments {
@@ -307,11 +265,11 @@ impl RunArguments {
             (operations, None) => Until::Operations(operations.unwrap_or(count)),
         };
         let mut kept = Vec::from_iter(keys.kept.clone());
-        let mut load = |name: &String| {
+        let mut load = |name: &String, threads: &Threads, value_size: Option<SizeChoice>| {
             if is_trace(name) {
-                let (load, folder) = traced::load(name, self)?;
+                let (load, folder) = traced::load(name, self, threads)?;
                 kept.extend(folder.map(Arc::new));
-                return Ok(load);
+                return Ok::<_, Error>(load);
             }
             let workload = find(name)?;
             let own = workload
@@ -324,7 +282,7 @@ impl RunArguments {
                 .key
                 .filter(|_| keys.are_default)
                 .unwrap_or(keys.key_bytes);
-            let value_bytes = self.value_size.or(own.value).unwrap_or(keys.value_bytes);
+            let value_bytes = value_size.or(own.value).unwrap_or(keys.value_bytes);
             let entry = (key_bytes.mean() + value_bytes.mean()).max(1.0);
             Ok(Load {
                 workload: workload.name.to_string(),
@@ -337,8 +295,8 @@ impl RunArguments {
                     Some(bytes) => Until::Operations(((bytes as f64 / entry) as u64).max(1)),
                     None => until,
                 },
-                threads: self.threads.sum(),
-                kind_threads: self.threads.kinds(),
+                threads: threads.sum(),
+                kind_threads: threads.kinds(),
                 queue: self.queue,
                 give_up: self.give_up,
                 batch: self.batch.1,
@@ -346,6 +304,7 @@ impl RunArguments {
                 rate: self
                     .rate
                     .or(self.throughput.map(|bytes| bytes as f64 / entry)),
+                poisson: self.arrivals == Arrivals::Poisson,
                 latency_target: self
                     .keep_latency
                     .map(|(percentile, nanoseconds)| LatencyTarget {
@@ -370,10 +329,19 @@ impl RunArguments {
                 trace: None,
             })
         };
-        let loads = workloads
-            .iter()
-            .map(&mut load)
-            .collect::<Result<Vec<_>>>()?;
+        let mut sizes: Vec<Option<SizeChoice>> =
+            self.value_size.iter().copied().map(Some).collect();
+        if sizes.is_empty() {
+            sizes.push(None);
+        }
+        let mut loads = Vec::new();
+        for name in workloads {
+            for threads in self.threads.each() {
+                for &size in &sizes {
+                    loads.push(load(name, &threads, size)?);
+                }
+            }
+        }
         let stores = match self.stores.as_slice() {
             [all] if all == ALL => stores::choices(),
             _ => self.stores.clone(),
@@ -394,13 +362,13 @@ impl RunArguments {
             record: self.record.clone(),
             repeat: self.repeat,
             seed: self.seed,
-            durability: self.durability.into(),
+            durability: self.durability,
             budget_bytes: self.budget,
             memory_limit_bytes: self.memory,
-            profile: self.profile.into(),
+            profile: self.profile,
             cold: self.cold,
             warm: self.warm,
-            reopen: self.reopen.map(After::from),
+            reopen: self.reopen,
             directory: self.dir.clone(),
             patience: Patience {
                 idle: Duration::from_secs_f64(self.patience),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::driver;
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{Act, After, Job, Load, Step, Until};
+use kvzone_core::job::{After, Job, Load, Step, Until};
 use kvzone_core::record::{Report, Run, SCHEMA, Status};
 use kvzone_core::statistics::rounds;
 use kvzone_core::workload;
@@ -193,11 +193,8 @@ impl Campaign {
     fn room_needed(&self) -> u64 {
         let needed = |load: &Load| {
             // No store keeps all versions of entries that are written again and again.
-            let written = |step: &Step| match &step.act {
-                Act::Work(load) => room_needed(load),
-                _ => 0,
-            };
-            let steps = self.steps.iter().map(written).max().unwrap_or(0);
+            let loads = self.steps.iter().filter_map(|step| step.act.load());
+            let steps = loads.map(room_needed).max().unwrap_or(0);
             room_needed(load).max(steps)
         };
         self.loads.iter().map(needed).max().unwrap_or(0)

@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     // Opened first: an hour of measuring must not end at a mistyped path.
     let json = arguments.json.as_deref().map(create).transpose()?;
     let page = arguments.html.as_deref().map(create).transpose()?;
+    let csv = arguments.csv.as_deref().map(create).transpose()?;
     let mut stage = Stage::new()?;
     let outcome = campaign.run(&mut stage);
     stage.close();
@@ -59,6 +60,10 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
         let command = format!("kvzone {}", words.join(" "));
         let page = html::render(&outcome.report, &summaries, &command);
         file.write_all(page.as_bytes())
+            .map_err(|error| Error::machine("write", path, error))?;
+    }
+    if let Some((path, mut file)) = csv {
+        file.write_all(outcome.report.csv().as_bytes())
             .map_err(|error| Error::machine("write", path, error))?;
     }
     if let Some(folder) = &arguments.svg {
@@ -81,11 +86,19 @@ fn write_charts(folder: &Path, report: &Report, summaries: &[Summary]) -> Result
         .map_err(|error| Error::machine("make folder", folder, error))?;
     for summary in summaries {
         for chart in charts(report, summary) {
-            let path = folder.join(format!(
-                "{}-{}.svg",
-                crate::place::file_name(&summary.workload),
-                chart.slug
-            ));
+            let workload = crate::place::file_name(&summary.workload);
+            let (threads, value) = (summary.conditions.threads, summary.conditions.value_size);
+            // Alone, a workload needs nothing that tells it apart.
+            let is_alone = summaries
+                .iter()
+                .filter(|it| it.workload == summary.workload)
+                .count()
+                == 1;
+            let apart = match is_alone {
+                true => String::new(),
+                false => format!("-{threads}-threads-{value}-bytes"),
+            };
+            let path = folder.join(format!("{workload}{apart}-{}.svg", chart.slug));
             std::fs::write(&path, chart.file(summary))
                 .map_err(|error| Error::machine("write", &path, error))?;
         }
@@ -114,7 +127,7 @@ pub(crate) fn write_json(path: &Path, file: &mut File, report: &Report) -> Resul
 fn exit_code(report: &Report, summaries: &[Summary]) -> ExitCode {
     let is = |status: Status| report.runs.iter().any(|run| run.status == status);
     let wrong = summaries.iter().any(|summary| {
-        let same = |run: &&Run| run.workload == summary.workload;
+        let same = |run: &&Run| summary.has(run);
         let runs: Vec<&Run> = report.runs.iter().filter(same).collect();
         different_answers(&runs, summary.phase).is_some()
     });

@@ -1,11 +1,26 @@
 //! Values of options: counts, sizes, batches, laws, patterns.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use kvzone_core::adapter::Profile;
 use kvzone_core::job::{Popularity, SizeChoice};
 use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
 use kvzone_core::size;
 use kvzone_core::sizes::{Histogram, Normal, Pareto};
 use kvzone_core::workload::OperationKind;
+
+/// A value that is one of some words, as in the JSON.
+pub(crate) fn word<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: serde::de::DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words).try_map(|word| serde_json::from_value(word.into()))
+}
+
+/// How far settings go from a store's own.
+pub(crate) fn profile_word() -> impl TypedValueParser<Value = Profile> {
+    word(&["default", "equal", "tuned"])
+}
 
 /// A whole number, with `_` between digits if that helps, or with k, M or G.
 pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
@@ -137,17 +152,28 @@ pub(crate) fn parse_mix(text: &str) -> Result<Mix, String> {
 /// Threads: so many for everything, or for each kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Threads {
-    /// That each issue all kinds.
-    Alike(u32),
+    /// That each issue all kinds; several numbers, one after the other.
+    Alike(Vec<u32>),
     /// That each issue one.
     Kinds(Vec<(OperationKind, u32)>),
 }
 
 impl Threads {
-    /// All of them.
+    /// One number after the other.
+    pub(crate) fn each(&self) -> Vec<Threads> {
+        match self {
+            Threads::Alike(counts) => {
+                let one = |&count: &u32| Threads::Alike(vec![count]);
+                counts.iter().map(one).collect()
+            }
+            kinds => vec![kinds.clone()],
+        }
+    }
+
+    /// All of them, of several numbers the first.
     pub(crate) fn sum(&self) -> u32 {
         match self {
-            Threads::Alike(count) => *count,
+            Threads::Alike(counts) => counts.first().copied().unwrap_or(0),
             Threads::Kinds(kinds) => kinds
                 .iter()
                 .fold(0, |sum: u32, &(_, count)| sum.saturating_add(count)),
@@ -163,15 +189,15 @@ impl Threads {
     }
 }
 
-/// `4`, or `read=3,update=1`.
+/// `4`, `1,2,4`, or `read=3,update=1`.
 pub(crate) fn parse_threads(text: &str) -> Result<Threads, String> {
     if text.contains('=') {
         return parse_mix(text).map(|Mix(kinds)| Threads::Kinds(kinds));
     }
-    let count = text.parse();
-    count
+    let counts: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
+    counts
         .map(Threads::Alike)
-        .map_err(|_| "expected a number, such as 4, or read=3,update=1".to_string())
+        .map_err(|_| "expected a number, such as 4, several, or read=3,update=1".to_string())
 }
 
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
@@ -413,7 +439,7 @@ mod tests {
 
     #[test]
     fn threads_are_a_number_or_one_for_each_kind() {
-        assert_eq!(parse_threads("4"), Ok(Threads::Alike(4)));
+        assert_eq!(parse_threads("4"), Ok(Threads::Alike(vec![4])));
         let found = parse_threads("read=3,update=1").unwrap();
         assert_eq!((found.sum(), found.kinds().unwrap().len()), (4, 2));
         for text in ["", "x", "-1", "read=", "raed=1"] {

@@ -7,6 +7,7 @@ use kvzone_core::job::{Load, Replayed, SizeChoice, Until};
 use kvzone_core::trace::{PREFIX, summary};
 
 use super::RunArguments;
+use super::parse::Threads;
 use crate::place::{self, RunFolder};
 
 /// `full`, `original`, or `2x`: None is as fast as it goes.
@@ -31,7 +32,11 @@ pub(crate) struct Speed(pub(crate) Option<f64>);
 ///
 /// # Errors
 /// Damage in the trace, with file and offset; options that a trace decides itself.
-pub(super) fn load(name: &str, arguments: &RunArguments) -> Result<(Load, Option<RunFolder>)> {
+pub(super) fn load(
+    name: &str,
+    arguments: &RunArguments,
+    threads: &Threads,
+) -> Result<(Load, Option<RunFolder>)> {
     let path = Path::new(name.strip_prefix(PREFIX).unwrap_or(name));
     refuse_what_it_decides(name, arguments)?;
     let (until, most) = match (arguments.seconds, arguments.operations) {
@@ -55,8 +60,8 @@ pub(super) fn load(name: &str, arguments: &RunArguments) -> Result<(Load, Option
             Until::Operations(_) => Until::Operations(summary.operations),
             seconds => seconds,
         },
-        threads: arguments.threads.sum(),
-        kind_threads: arguments.threads.kinds(),
+        threads: threads.sum(),
+        kind_threads: threads.kinds(),
         batch: arguments.batch.1,
         rate: arguments.rate,
         verify_every: arguments.verify_every,
@@ -78,7 +83,7 @@ fn refuse_what_it_decides(name: &str, arguments: &RunArguments) -> Result<()> {
         ("mix", arguments.mix.is_some()),
         ("key-size", arguments.key_size.is_some()),
         ("key-pattern", arguments.key_pattern.is_some()),
-        ("value-size", arguments.value_size.is_some()),
+        ("value-size", !arguments.value_size.is_empty()),
         ("dataset", arguments.dataset.is_some()),
         ("batch", arguments.batch.1 > 1),
         ("queue", arguments.queue.is_some()),

@@ -2,9 +2,7 @@
 //! return the same from the same seed: the hashes of their reads agree, and
 //! each read is what was written.
 
-use std::collections::BTreeMap;
-
-use kvzone_core::adapter::{Adapter, Availability, Profile};
+use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::calibration::Memory;
 use kvzone_core::driver::run_job;
 use kvzone_core::error::Error;
@@ -28,23 +26,9 @@ const FORMS: [(SizeChoice, SizeChoice, u32); 5] = [
 fn outcome(adapter: &dyn Adapter, load: &Load) -> Option<Option<String>> {
     let folder = tempfile::tempdir().unwrap();
     let job = Job {
-        steps: Vec::new(),
-        store: adapter.name().to_string(),
-        repeat: 0,
-        folder: folder.path().to_path_buf(),
         durability: request_for(adapter, folder.path()).durability,
         budget_bytes: 8 << 20,
-        memory_limit_bytes: None,
-        profile: Profile::Equal,
-        overrides: BTreeMap::new(),
-        cold: false,
-        warm: false,
-        reopen: None,
-        after_kill: false,
-        compact: false,
-        record: None,
-        variant: None,
-        load: load.clone(),
+        ..Job::new(adapter.name(), folder.path(), load.clone())
     };
     let what = format!("{} {load:?}", adapter.name());
     let phases = match run_job(adapter, &job, &()) {

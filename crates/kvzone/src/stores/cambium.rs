@@ -210,12 +210,8 @@ impl Adapter for Cambium {
             // An engine with a choice of keys keeps numbers in order, and says
             // of others when it is opened.
             ordered: self.kind.name() != "alphard",
-            atomic_batches: true,
-            concurrent_writers: true,
-            durabilities: &Durability::ALL,
             sizes_its_cache: self.has("cache_bytes"),
-            compacts: true,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 
@@ -344,7 +340,8 @@ impl OpenStore for Open {
         };
         let number = |value: &StatisticValue| match value {
             StatisticValue::Count(number) | StatisticValue::Bytes(number) => Some(*number as f64),
-            _ => None,
+            StatisticValue::Ratio(ratio) => Some(*ratio),
+            StatisticValue::Text(_) => None,
         };
         let entries = statistics.entries.iter();
         entries

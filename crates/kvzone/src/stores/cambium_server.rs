@@ -22,7 +22,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cambium::Durability;
 use cambium_foreign::redis::{Address, Answer, Connection};
 use kvzone_core::adapter::{
     Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, no_scan,
@@ -68,15 +67,7 @@ impl Adapter for CambiumServer {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: true,
-            atomic_batches: true,
-            concurrent_writers: true,
-            durabilities: &Durability::ALL,
-            sizes_its_cache: true,
-            compacts: true,
-            persistent: true,
-        }
+        Capabilities::BEST
     }
 
     fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {

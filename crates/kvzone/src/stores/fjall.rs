@@ -48,13 +48,8 @@ impl Adapter for Fjall {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            ordered: true,
-            atomic_batches: true,
-            concurrent_writers: true,
             durabilities: &[Durability::Written, Durability::Synced],
-            sizes_its_cache: true,
-            compacts: true,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 
@@ -110,22 +105,12 @@ impl Plan {
 
 #[cfg(not(feature = "fjall"))]
 fn probe() -> Availability {
-    Availability::Missing {
-        what: "this kvzone was built without feature fjall".to_string(),
-        remedy: "cargo build --release --package kvzone --features fjall".to_string(),
-    }
+    super::library::not_compiled_in(NAME)
 }
 
 #[cfg(not(feature = "fjall"))]
 fn open(_: &Plan, _: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-    let Availability::Missing { what, remedy } = probe() else {
-        return Err(Error::store(NAME, "open", "not compiled in"));
-    };
-    Err(Error::Missing {
-        store: NAME.to_string(),
-        what,
-        remedy,
-    })
+    Err(super::library::missing(NAME, probe()))
 }
 
 #[cfg(feature = "fjall")]

@@ -166,13 +166,8 @@ impl Adapter for LevelDb {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            ordered: true,
-            atomic_batches: true,
-            concurrent_writers: true,
             durabilities: &[Durability::Written, Durability::Synced],
-            sizes_its_cache: true,
-            compacts: true,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 

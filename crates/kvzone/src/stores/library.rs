@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use kvzone_core::adapter::Availability;
+use cambium::Durability;
+use kvzone_core::adapter::{Availability, DurabilityName, OpenRequest};
 use kvzone_core::error::{Error, Result};
 
 /// What [`kvzone_core::adapter::Adapter::probe`] answers for a library.
@@ -19,4 +20,46 @@ pub(super) fn availability(found: Result<(String, PathBuf)>) -> Availability {
             remedy: "make peers".to_string(),
         },
     }
+}
+
+/// Of a store in Rust whose feature, of the same name, was left out.
+pub(super) fn not_compiled_in(store: &str) -> Availability {
+    Availability::Missing {
+        what: format!("this kvzone was built without feature {store}"),
+        remedy: format!("cargo build --release --package kvzone --features {store}"),
+    }
+}
+
+/// What opening it answers.
+pub(super) fn missing(store: &str, found: Availability) -> Error {
+    let (what, remedy) = match found {
+        Availability::Missing { what, remedy } => (what, remedy),
+        Availability::Found { .. } => ("it is here".to_string(), String::new()),
+    };
+    Error::Missing {
+        store: store.to_string(),
+        what,
+        remedy,
+    }
+}
+
+/// True for the B+-tree of a library that has hash databases too.
+pub(super) fn is_tree(request: &OpenRequest) -> bool {
+    request.overrides.get("type").is_some_and(|it| it == "tree")
+}
+
+/// What their writes can promise: none of a hash database stays in the process.
+pub(super) fn durabilities(tree: bool) -> &'static [Durability] {
+    let all = &Durability::ALL;
+    if tree { all } else { &all[1..] }
+}
+
+pub(super) fn refuse_buffered(store: &str, request: &OpenRequest, tree: bool) -> Result<()> {
+    if tree || request.durability != DurabilityName::Buffered {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        store: store.to_string(),
+        what: "buffered writes in a hash database: none stays in the process".to_string(),
+    })
 }

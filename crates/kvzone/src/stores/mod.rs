@@ -19,6 +19,8 @@
 //! Unsafe code stands in the files of foreign stores alone: a call into a C
 //! library is one block, with the part of the library's contract that it needs.
 
+use std::sync::OnceLock;
+
 use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::calibration;
 use kvzone_core::error::{Error, Result};
@@ -27,14 +29,12 @@ use kvzone_core::error::{Error, Result};
 mod agreement;
 #[allow(unsafe_code)]
 mod berkeleydb;
-mod broken;
 mod cambium;
 mod cambium_server;
 #[cfg(test)]
 pub(crate) mod conformance;
 mod couchstore;
 mod fjall;
-mod forgetful;
 #[allow(unsafe_code)]
 mod kyotocabinet;
 #[allow(unsafe_code)]
@@ -105,21 +105,19 @@ pub(crate) fn choices() -> Vec<String> {
     stores.map(|store| store.name().to_string()).collect()
 }
 
-/// Stores that only tests name: they stall, crash, hang or forget.
-fn hidden() -> Vec<Box<dyn Adapter>> {
-    let mut stores = calibration::hidden();
-    stores.push(Box::new(broken::Broken::Crashing));
-    stores.push(Box::new(broken::Broken::Hanging));
-    stores.push(Box::new(forgetful::Forgetful));
-    stores
-}
+/// Makes the stores that only tests name.
+pub(crate) static MORE: OnceLock<MakeStores> = OnceLock::new();
+
+type MakeStores = fn() -> Vec<Box<dyn Adapter>>;
 
 /// The store of a name; those that only tests name are found as well.
 ///
 /// # Errors
 /// A usage error that offers the nearest name, or all of them.
 pub(crate) fn find(name: &str) -> Result<Box<dyn Adapter>> {
-    let mut known = all().into_iter().chain(hidden());
+    let mut known = all()
+        .into_iter()
+        .chain(MORE.get().into_iter().flat_map(|more| more()));
     if let Some(store) = known.find(|store| store.name() == name) {
         return Ok(store);
     }

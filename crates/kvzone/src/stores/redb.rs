@@ -49,13 +49,9 @@ impl Adapter for Redb {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            ordered: true,
-            atomic_batches: true,
             concurrent_writers: false,
             durabilities: &[Durability::Buffered, Durability::Synced],
-            sizes_its_cache: true,
-            compacts: true,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 
@@ -103,22 +99,12 @@ impl Plan {
 
 #[cfg(not(feature = "redb"))]
 fn probe() -> Availability {
-    Availability::Missing {
-        what: "this kvzone was built without feature redb".to_string(),
-        remedy: "cargo build --release --package kvzone --features redb".to_string(),
-    }
+    super::library::not_compiled_in(NAME)
 }
 
 #[cfg(not(feature = "redb"))]
 fn open(_: &Plan, _: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-    let Availability::Missing { what, remedy } = probe() else {
-        return Err(Error::store(NAME, "open", "not compiled in"));
-    };
-    Err(Error::Missing {
-        store: NAME.to_string(),
-        what,
-        remedy,
-    })
+    Err(super::library::missing(NAME, probe()))
 }
 
 #[cfg(feature = "redb")]

@@ -27,7 +27,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium::Durability;
 use cambium_foreign::redis::{Address, Answer, Connection};
 use kvzone_core::adapter::{
     Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile, no_scan,
@@ -69,12 +68,8 @@ impl Adapter for Redis {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             ordered: false,
-            atomic_batches: true,
-            concurrent_writers: true,
-            durabilities: &Durability::ALL,
             sizes_its_cache: false,
-            compacts: true,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 

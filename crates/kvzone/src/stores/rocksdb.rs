@@ -46,7 +46,6 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use cambium::Durability;
 use kvzone_core::adapter::{
     Adapter, Availability, Capabilities, DurabilityName, FILTER_BITS, OpenRequest, OpenStore,
     Profile, Session,
@@ -288,15 +287,7 @@ impl Adapter for RocksDb {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: true,
-            atomic_batches: true,
-            concurrent_writers: true,
-            durabilities: &Durability::ALL,
-            sizes_its_cache: true,
-            compacts: true,
-            persistent: true,
-        }
+        Capabilities::BEST
     }
 
     fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {

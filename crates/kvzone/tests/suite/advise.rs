@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::harness::{folder, kvzone, report, run, text};
+use crate::harness::{folder, kvzone, report, run, text, words};
 
 /// Asks for advice among three of our own stores; what it printed.
 fn advise(folder: &Path, more: &[&str]) -> String {
@@ -48,14 +48,7 @@ fn advice_from_a_description_a_job_file_and_a_trace() {
 
     let recorded = run(
         folder,
-        &[
-            "--stores",
-            "memory",
-            "--workload",
-            "ycsb-b",
-            "--record",
-            "t",
-        ],
+        &words("--stores memory --workload ycsb-b --record t"),
     );
     assert!(recorded.status.success(), "{}", text(&recorded.stderr));
     let said = advise(folder, &["--workload", "trace:t"]);

@@ -1,29 +1,16 @@
-//! `kvzone compare` and Ctrl-C, as people and scripts meet them.
+//! `kvzone compare`, as people and scripts meet it.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
-
-use crate::harness::{command, folder, kvzone, report, text};
-use serde_json::Value;
+use crate::harness::{folder, kvzone, report, text, words};
 
 #[test]
 fn compare_tells_by_its_exit_status_what_became_worse() {
     let folder = folder();
     let made = kvzone(
         folder.path(),
-        &[
-            "run",
-            "--stores",
-            "memory",
-            "--workload",
-            "fill-random",
-            "--keys",
-            "500",
-            "--repeat",
-            "5",
-            "--json",
-            "out.json",
-        ],
+        &words(
+            "run --stores memory --workload fill-random --keys 500 --repeat 5 --json \
+            out.json",
+        ),
     );
     assert!(made.status.success(), "{}", text(&made.stderr));
     let first = report(folder.path());
@@ -82,65 +69,3 @@ fn compare_tells_by_its_exit_status_what_became_worse() {
         text(&cut.stderr)
     );
 }
-
-/// The second worker is one that never ends by itself: so the first has ended
-/// when the note about it is read, whatever the machine does.
-#[test]
-fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
-    let folder = folder();
-    let arguments = [
-        "run",
-        "--stores",
-        "crashing,hanging",
-        "--workload",
-        "fill-random",
-        "--keys",
-        "100",
-        "--repeat",
-        "1",
-        "--patience",
-        "3600",
-        "--seed",
-        SEED,
-        "--json",
-        "out.json",
-    ];
-    let mut child = command(folder.path(), &arguments)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut errors = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains("crashing") {
-        line.clear();
-        assert!(
-            errors.read_line(&mut line).unwrap() > 0,
-            "it ended by itself"
-        );
-    }
-    let killed = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status();
-    assert!(killed.unwrap().success());
-    let mut rest = String::new();
-    errors.read_to_string(&mut rest).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{rest}");
-    let printed = text(&output.stdout);
-    assert!(
-        printed.contains("stopped after 1 of 2 workers"),
-        "{printed}"
-    );
-    let stores: Vec<Value> = crate::harness::runs(folder.path());
-    assert!(
-        stores.iter().all(|run| run["store"] == "crashing"),
-        "{stores:?}"
-    );
-    assert!(!stores.is_empty());
-    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
-    assert_eq!(left.len(), 1, "only out.json: {left:?}");
-}
-
-/// With it, `crashing` goes first.
-const SEED: &str = "1";

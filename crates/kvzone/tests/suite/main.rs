@@ -15,3 +15,8 @@ mod reproduce;
 mod run;
 mod trace;
 mod usage;
+
+/// The program as users have it.
+fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_kvzone")
+}

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Command;
 
 use crate::harness::{folder, kvzone, report, text};
 use serde_json::Value;
@@ -194,20 +193,43 @@ fn the_analysis_holds_and_goes_into_its_place_in_a_document() {
 }
 
 #[test]
-fn a_figure_of_compactions_and_steady_overwriting_tell_every_case() {
-    for (name, cases) in [("p-fetch/fig2", 3), ("p-fetch/steady", 2)] {
+fn every_figure_of_compactions_times_its_phases() {
+    for (figure, points, cases) in [
+        ("fig2", "6 GB", 2),
+        ("fig4", "3 GB", 4),
+        ("fig6", "3 GB", 4),
+        ("fig8", "3 GB", 6),
+        ("fig9", "1,256", 2 * 4),
+    ] {
         let folder = folder();
+        let name = format!("p-fetch/{figure}");
         let more = ["--scale", "1e-6", "--repeat", "1", "--memory", "512MiB"];
-        let printed = reproduce(folder.path(), name, &more);
-        assert!(printed.contains("512 MiB"), "{printed}");
-        let report = report(folder.path());
-        let measured = report["measured"].as_array().unwrap();
+        let more = [&more[..], &["--points", points, "--html", "out.html"]].concat();
+        let printed = reproduce(folder.path(), &name, &more);
+        assert!(printed.contains("memory limit 512 MiB"), "{printed}");
+        let runs = report(folder.path())["runs"].as_array().unwrap().clone();
+        assert!(runs.iter().all(|run| run["status"] == "ok"), "{name}");
+        let measured = |run: &&Value| run["extra"]["step"] == "measured";
+        let measured: Vec<&Value> = runs.iter().filter(measured).collect();
         assert_eq!(measured.len(), cases, "{name}");
-        for case in measured {
-            let round = &case["rounds"][0];
-            assert!(round["error"].is_null(), "{name}: {round}");
-            assert!(round["total"].as_f64().unwrap() > 0.0, "{name}: {round}");
+        for run in measured {
+            let extra = &run["extra"];
+            assert!(
+                extra["compaction_seconds_read"].as_f64() > Some(0.0),
+                "{run}"
+            );
+            assert!(extra["compaction_read_operations"].as_f64() > Some(0.0));
+            let is_work = figure == "fig8";
+            assert_eq!(run["phase"], if is_work { "run" } else { "compact" });
+            assert_eq!(run["operations"].as_f64() > Some(1.0), is_work, "{run}");
         }
+        let said = claims(folder.path());
+        assert!(
+            said.iter().all(|claim| claim["here"].is_string()),
+            "{said:?}"
+        );
+        let page = std::fs::read_to_string(folder.path().join("out.html")).unwrap();
+        assert_eq!(page.matches("<circle").count(), cases, "a dot a round");
     }
 }
 
@@ -267,31 +289,6 @@ fn every_figure_of_alphard_runs_and_all_stores_answer_the_same() {
 }
 
 #[test]
-fn inserts_beside_fio_tell_every_policy_of_syncs() {
-    if Command::new("fio").arg("--version").output().is_err() {
-        println!("SKIPPED: alphard beside fio: no fio (package fio)");
-        return;
-    }
-    let folder = folder();
-    let point = "4 KB, 32 in flight";
-    let mut more = vec!["--scale", "0.001", "--seconds", "0.5", "--repeat", "2"];
-    more.extend(["--points", point]);
-    let printed = reproduce(folder.path(), "alphard/fio", &more);
-    assert!(printed.contains("fio, synced each"), "{printed}");
-    let report = report(folder.path());
-    let rounds = report["rounds"].as_array().unwrap();
-    assert_eq!(rounds.len(), 2);
-    for round in rounds {
-        assert_eq!(round["point"], point);
-        assert!(round["bytes_per_second"].as_f64().unwrap() > 0.0);
-        assert!(round["writes_a_sync"].as_f64().unwrap() > 0.0);
-        let rates = round["fio_bytes_per_second"].as_array().unwrap();
-        let all_wrote = rates.iter().all(|rate| rate.as_f64().unwrap() > 0.0);
-        assert!(rates.len() == 3 && all_wrote, "{round}");
-    }
-}
-
-#[test]
 fn presets_and_data_sets_are_listed_one_a_line() {
     let folder = folder();
     let list = |what: &str| {
@@ -311,7 +308,6 @@ fn presets_and_data_sets_are_listed_one_a_line() {
         "alphard/table1",
         "alphard/fig3",
         "alphard/fig4",
-        "alphard/fio",
     ] {
         let lines = presets.lines().filter(|line| line.starts_with(name));
         assert_eq!(lines.count(), 1, "{presets}");

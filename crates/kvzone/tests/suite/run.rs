@@ -3,157 +3,8 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::harness::{command, folder, kvzone, report, run, runs, text};
+use crate::harness::{command, folder, kvzone, run, runs, text, words};
 use serde_json::Value;
-
-/// What design and readers of the JSON agree on.
-const FIELDS: [&str; 34] = [
-    "store",
-    "version",
-    "workload",
-    "repeat",
-    "phase",
-    "threads",
-    "keys",
-    "key_size",
-    "value_size",
-    "operations",
-    "seconds",
-    "ops_per_second",
-    "user_bytes",
-    "durability",
-    "profile",
-    "budget_bytes",
-    "memory_limit_bytes",
-    "target_rate",
-    "status",
-    "error",
-    "settings",
-    "latency_ns",
-    "native_latency_ns",
-    "device_write_bytes",
-    "device_read_bytes",
-    "write_amplification",
-    "read_amplification",
-    "space_bytes",
-    "space_amplification",
-    "cpu_seconds",
-    "peak_memory_bytes",
-    "result_hash",
-    "timeline",
-    "extra",
-];
-
-#[test]
-fn every_field_of_the_json_is_there_for_good_and_for_broken_runs() {
-    let folder = folder();
-    let output = run(
-        folder.path(),
-        &[
-            "--stores",
-            "memory,null,crashing",
-            "--workload",
-            "read-random",
-        ],
-    );
-    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
-    let report = report(folder.path());
-    assert_eq!(report["schema"], "kvzone/1");
-    assert_eq!(report["seed"], 1);
-    assert!(report["machine"]["disk"].is_object());
-    let runs = runs(folder.path());
-    for run in &runs {
-        let run = run.as_object().unwrap();
-        for field in FIELDS {
-            assert!(run.contains_key(field), "{field} is missing in {run:?}");
-        }
-        assert_eq!(run.len(), FIELDS.len(), "no field that nobody agreed on");
-    }
-    let measured: Vec<&Value> = runs
-        .iter()
-        .filter(|run| run["store"] == "memory" && run["phase"] == "run")
-        .collect();
-    let [memory] = measured[..] else {
-        panic!("one run a round: {runs:?}");
-    };
-    assert_eq!(memory["status"], "ok");
-    assert_eq!(memory["operations"], 500);
-    assert_eq!(memory["key_size"], 16.0);
-    assert!(memory["ops_per_second"].as_f64().unwrap() > 0.0);
-    for part in ["mean", "stdev", "p50", "p90", "p99", "p999", "max"] {
-        assert!(memory["latency_ns"][part].is_number(), "{part}");
-    }
-    assert!(memory["cpu_seconds"].as_f64().unwrap() > 0.0);
-    assert!(memory["result_hash"].is_string());
-    assert!(memory["target_rate"].is_null());
-    assert_eq!(
-        std::fs::read_dir(folder.path()).unwrap().count(),
-        1,
-        "all folders are gone"
-    );
-}
-
-#[test]
-fn a_crash_is_named_with_its_signal_and_the_others_go_on() {
-    let folder = folder();
-    let output = run(
-        folder.path(),
-        &["--stores", "crashing,memory", "--workload", "fill-random"],
-    );
-    assert_eq!(output.status.code(), Some(3));
-    assert!(
-        text(&output.stderr).contains("crashing crashed"),
-        "{}",
-        text(&output.stderr)
-    );
-    assert!(
-        text(&output.stderr).contains("SIGABRT"),
-        "{}",
-        text(&output.stderr)
-    );
-    let of = |store: &str| {
-        let all = runs(folder.path());
-        all.into_iter().find(|run| run["store"] == store).unwrap()
-    };
-    assert_eq!(of("crashing")["status"], "crashed");
-    assert_eq!(of("crashing")["phase"], "load");
-    assert!(of("crashing")["ops_per_second"].as_f64() == Some(0.0));
-    assert_eq!(of("memory")["status"], "ok");
-}
-
-#[test]
-fn a_hang_is_ended_and_named_and_the_others_go_on() {
-    let folder = folder();
-    let output = run(
-        folder.path(),
-        &[
-            "--stores",
-            "hanging,memory",
-            "--workload",
-            "fill-random",
-            "--patience",
-            "0.5",
-        ],
-    );
-    assert_eq!(output.status.code(), Some(3));
-    assert!(
-        text(&output.stderr).contains("hanging hung"),
-        "{}",
-        text(&output.stderr)
-    );
-    let statuses: Vec<String> = runs(folder.path())
-        .iter()
-        .map(|run| format!("{} {}", run["store"], run["status"]))
-        .collect();
-    assert!(
-        statuses.contains(&"\"hanging\" \"hung\"".to_string()),
-        "{statuses:?}"
-    );
-    assert!(
-        statuses.contains(&"\"memory\" \"ok\"".to_string()),
-        "{statuses:?}"
-    );
-}
 
 #[test]
 fn stores_take_turns_in_an_order_that_the_seed_decides() {
@@ -186,15 +37,7 @@ fn stores_take_turns_in_an_order_that_the_seed_decides() {
 #[test]
 fn a_reader_that_goes_away_is_a_quiet_end() {
     let folder = folder();
-    let arguments = [
-        "run",
-        "--stores",
-        "memory,null",
-        "--workload",
-        "fill-random",
-        "--keys",
-        "100",
-    ];
+    let arguments = words("run --stores memory,null --workload fill-random --keys 100");
     let mut child = command(folder.path(), &arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -215,14 +58,7 @@ fn a_reader_that_goes_away_is_a_quiet_end() {
 #[test]
 fn a_memory_limit_holds_or_the_run_says_that_it_does_not() {
     let folder = folder();
-    let limited = [
-        "--stores",
-        "zdb",
-        "--workload",
-        "fill-random",
-        "--memory",
-        "128MiB",
-    ];
+    let limited = words("--stores zdb --workload fill-random --memory 128MiB");
     let output = run(folder.path(), &limited);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let run_of = &runs(folder.path())[0];
@@ -236,23 +72,10 @@ fn a_memory_limit_holds_or_the_run_says_that_it_does_not() {
     let peak = run_of["extra"]["memory_group_peak_bytes"].as_u64().unwrap();
     assert!((1..=128 << 20).contains(&peak), "{peak}");
     // Keys of 64 MiB in memory do not fit: the kernel ends the worker.
-    let too_large = [
-        "run",
-        "--stores",
-        "memory",
-        "--workload",
-        "fill-random",
-        "--memory",
-        "32MiB",
-        "--keys",
-        "1000",
-        "--value-size",
-        "64KiB",
-        "--repeat",
-        "1",
-        "--json",
-        "out.json",
-    ];
+    let too_large = words(
+        "run --stores memory --workload fill-random --memory 32MiB --keys 1000 \
+        --value-size 64KiB --repeat 1 --json out.json",
+    );
     let output = kvzone(folder.path(), &too_large);
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stderr);
@@ -268,14 +91,7 @@ fn the_page_is_one_file_that_links_to_nothing() {
     let folder = folder();
     let output = run(
         folder.path(),
-        &[
-            "--stores",
-            "memory,zdb",
-            "--workload",
-            "fill-random,ycsb-a",
-            "--html",
-            "out.html",
-        ],
+        &words("--stores memory,zdb --workload fill-random,ycsb-a --html out.html"),
     );
     assert!(output.status.success(), "{}", text(&output.stderr));
     let page = std::fs::read_to_string(folder.path().join("out.html")).unwrap();
@@ -313,5 +129,67 @@ fn workloads_and_stores_can_be_listed() {
     assert!(
         !all.contains("crashing"),
         "stores for tests are not for users"
+    );
+}
+
+#[test]
+fn several_threads_and_sizes_are_measured_apart_and_written_as_lines() {
+    let folder = folder();
+    let sweep = [
+        "--threads",
+        "1,2",
+        "--value-size",
+        "10,20-30",
+        "--csv",
+        "out.csv",
+    ];
+    let what = [
+        "--stores",
+        "memory",
+        "--workload",
+        "read-random",
+        "--svg",
+        "charts",
+    ];
+    let output = run(folder.path(), &[&what[..], &sweep].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let printed = text(&output.stdout);
+    for part in [
+        "16 + 10 bytes",
+        "16 + 25 bytes",
+        ", 1 thread\n",
+        ", 2 threads\n",
+    ] {
+        assert_eq!(printed.matches(part).count(), 2, "{part}: {printed}");
+    }
+    let csv = std::fs::read_to_string(folder.path().join("out.csv")).unwrap();
+    let mut lines = csv.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let at = |name: &str| names.iter().position(|it| *it == name).unwrap();
+    let runs = runs(folder.path());
+    assert_eq!(
+        (lines.clone().count(), runs.len()),
+        (8, 8),
+        "a load and a run each"
+    );
+    for (line, run) in lines.zip(&runs) {
+        let cells: Vec<&str> = line.split(',').collect();
+        assert_eq!(cells.len(), names.len(), "{line}");
+        assert_eq!(
+            cells[at("ops_per_second")],
+            run["ops_per_second"].to_string()
+        );
+        assert_eq!(
+            cells[at("latency_ns_p99")],
+            run["latency_ns"]["p99"].to_string()
+        );
+    }
+    let charts = std::fs::read_dir(folder.path().join("charts")).unwrap();
+    let names: Vec<String> = charts
+        .map(|it| text(it.unwrap().file_name().as_encoded_bytes()))
+        .collect();
+    assert!(
+        names.iter().any(|name| name.contains("2-threads-25-bytes")),
+        "{names:?}"
     );
 }

@@ -140,11 +140,10 @@ impl Issuer<'_> {
 
     fn submit_all(&mut self, queue: &mut dyn Queue, flight: &mut Flight) -> Result<()> {
         let schedule = self.issue.schedule;
-        let mut issued = 0;
         while self.next_block()? {
             for at in 0..self.block.operations.len() {
                 let operation = self.block.operations[at];
-                let due = schedule.map(|schedule| schedule.due(issued));
+                let due = schedule.map(|schedule| self.arrivals.due(schedule, self.begun));
                 if due.is_some_and(|due| !self.wait_for(due)) {
                     return Ok(());
                 }
@@ -157,11 +156,11 @@ impl Issuer<'_> {
                 let start = self.clock.now();
                 let due = due.unwrap_or(start);
                 self.submit(queue, flight, operation, (due, start));
-                issued += 1;
+                self.begun += 1;
                 let gives_up = self.gives_up(start - due);
                 if gives_up || start >= self.issue.deadline || self.is_stopped() {
-                    let overdue = |schedule| self.overdue_at(schedule, issued, start);
-                    self.overdue = schedule.map_or(0, overdue);
+                    let overdue = |schedule| self.overdue_at(schedule, start);
+                    self.issued.overdue = schedule.map_or(0, overdue);
                     return Ok(());
                 }
             }
@@ -235,9 +234,13 @@ impl Issuer<'_> {
             } = request;
             let value = answer.outcome?;
             let ended = answer.ended;
-            self.recorder.record(operation.kind, ended - due, ended, 1);
-            self.recorder.record_parts(start - due, ended - start);
-            self.ended = self.ended.max(ended);
+            self.issued
+                .recorder
+                .record(operation.kind, ended - due, ended, 1);
+            self.issued
+                .recorder
+                .record_parts(start - due, ended - start);
+            self.issued.ended = self.issued.ended.max(ended);
             if operation.kind.reads() {
                 let number = operation.number;
                 self.witness.answer(asked, number, value.as_deref());
@@ -245,7 +248,7 @@ impl Issuer<'_> {
             } else {
                 self.wrote(&operation, key.len(), value_bytes);
             }
-            let operations = self.recorder.operations();
+            let operations = self.issued.recorder.operations();
             let progress = self.issue.progress;
             progress.store(operations, std::sync::atomic::Ordering::Relaxed);
         }

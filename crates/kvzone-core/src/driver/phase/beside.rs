@@ -69,6 +69,7 @@ impl Work<'_> {
                 schedule: beside.rate.map(|rate| Schedule {
                     first: thread as f64 * 1e9 / rate,
                     interval: f64::from(beside.threads) * 1e9 / rate,
+                    poisson: None,
                 }),
                 batch: match beside.kind {
                     OperationKind::Update => self.batch(),

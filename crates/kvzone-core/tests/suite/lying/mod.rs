@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use cambium_base::Durability;
 use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, Change, OpenRequest, OpenStore, Session, Visit, no_scan,
+    Adapter, Capabilities, Change, OpenRequest, OpenStore, Session, Visit, no_scan, one_by_one,
 };
+use kvzone_core::driver::clock::Clock;
 use kvzone_core::error::{Error, Result};
 
 /// What a [`Lying`] store gets wrong.
@@ -25,29 +26,49 @@ pub enum Lie {
     ScanStrangeKey,
     FailsAfter(u32),
     PanicsAfter(u32),
+    /// Of a store that is opened again: every tenth key is as it was when the load had
+    /// ended, or not there; what was deleted is there; a byte of one value is another.
+    KeepsOlder,
+    Loses,
+    BringsBack,
+    Damages,
+    /// Right, but it stands still in the last 100 ms of every second: a closed loop
+    /// hides it in one slow call of thousands, and in an open loop a tenth of all
+    /// operations are due while nothing moves.
+    Stalls,
 }
 
 /// A store in memory, without scans, that is wrong in one way. It outlives
 /// being closed.
 pub struct Lying {
-    lie: Lie,
     store: Arc<LyingStore>,
 }
 
 struct LyingStore {
     lie: Lie,
-    entries: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
+    clock: Clock,
+    entries: Mutex<Entries>,
     writes: Mutex<u32>,
+    /// Of the first sync, which ends the load.
+    loaded: Mutex<Option<Entries>>,
+    deleted: Mutex<Entries>,
+    opened: Mutex<u32>,
 }
+
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Lying {
     pub fn new(lie: Lie) -> Self {
         let store = Arc::new(LyingStore {
             lie,
+            clock: Clock::start(),
             entries: Mutex::default(),
             writes: Mutex::default(),
+            loaded: Mutex::default(),
+            deleted: Mutex::default(),
+            opened: Mutex::default(),
         });
-        Lying { lie, store }
+        Lying { store }
     }
 }
 
@@ -60,30 +81,24 @@ impl Adapter for Lying {
         "is wrong in one way"
     }
 
-    fn probe(&self) -> Availability {
-        Availability::Found {
-            version: format!("{:?}", self.lie),
-            path: None,
-        }
-    }
-
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            ordered: format!("{:?}", self.lie).starts_with("Scan"),
-            atomic_batches: false,
-            concurrent_writers: false,
-            durabilities: &[Durability::Written],
-            sizes_its_cache: false,
-            compacts: false,
+            ordered: format!("{:?}", self.store.lie).starts_with("Scan"),
+            durabilities: match self.store.lie {
+                Lie::LosesAKey => &[Durability::Written],
+                _ => &Durability::ALL,
+            },
             persistent: true,
+            ..Capabilities::BARE
         }
-    }
-
-    fn settings(&self, _request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(BTreeMap::new())
     }
 
     fn open(&self, _request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+        let mut opened = self.store.opened.lock().unwrap();
+        *opened += 1;
+        if *opened == 2 {
+            self.store.wake();
+        }
         Ok(self.store.clone())
     }
 }
@@ -94,19 +109,45 @@ impl OpenStore for LyingStore {
     }
 
     fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn compact(&self) -> Result<()> {
+        let entries = self.entries.lock().unwrap();
+        self.loaded
+            .lock()
+            .unwrap()
+            .get_or_insert_with(|| entries.clone());
         Ok(())
     }
 
     fn close(self: Arc<Self>) -> Result<()> {
         Ok(())
+    }
+}
+
+impl LyingStore {
+    fn wake(&self) {
+        let mut entries = self.entries.lock().unwrap();
+        let loaded = self.loaded.lock().unwrap().clone().unwrap_or_default();
+        let tenth: Vec<Vec<u8>> = entries.keys().step_by(10).cloned().collect();
+        match self.lie {
+            Lie::KeepsOlder => {
+                let older = |key: Vec<u8>| (key.clone(), loaded[&key].clone());
+                entries.extend(tenth.into_iter().map(older));
+            }
+            Lie::Loses => entries.retain(|key, _| !tenth.contains(key)),
+            Lie::BringsBack => entries.append(&mut self.deleted.lock().unwrap()),
+            Lie::Damages => {
+                let value = entries.values_mut().next().unwrap();
+                *value.last_mut().unwrap() ^= 1;
+            }
+            _ => {}
+        }
+    }
+
+    fn stall(&self) {
+        const SECOND: u64 = 1_000_000_000;
+        let now = self.clock.now();
+        if self.lie == Lie::Stalls && now % SECOND >= 900_000_000 {
+            self.clock.wait_until((now / SECOND + 1) * SECOND, SECOND);
+        }
     }
 }
 
@@ -117,6 +158,7 @@ struct LyingSession {
 impl Session for LyingSession {
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
+        self.store.stall();
         let entries = self.store.entries.lock().unwrap();
         let found = match self.store.lie {
             Lie::OtherKeysValue => entries.values().next(),
@@ -144,24 +186,25 @@ impl Session for LyingSession {
             Lie::OlderVersion if many > 2_000 => return Ok(()),
             _ => {}
         }
+        self.store.deleted.lock().unwrap().remove(key);
         let mut entries = self.store.entries.lock().unwrap();
         entries.insert(key.to_vec(), value.to_vec());
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.store.entries.lock().unwrap().remove(key);
+        if let Some(value) = self.store.entries.lock().unwrap().remove(key) {
+            self.store
+                .deleted
+                .lock()
+                .unwrap()
+                .insert(key.to_vec(), value);
+        }
         Ok(())
     }
 
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        for change in changes {
-            match change {
-                Change::Put { key, value } => self.put(key, value)?,
-                Change::Delete { key } => self.delete(key)?,
-            }
-        }
-        Ok(())
+        one_by_one(self, changes)
     }
 
     fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64> {

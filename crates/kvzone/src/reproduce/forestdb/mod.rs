@@ -85,6 +85,7 @@ static PAPER: Paper = Paper {
     size,
     // Half of the documents are updated to measure write amplification.
     operations: |_, workload, keys, _| (workload == "overwrite").then_some((keys / 2).max(1)),
+    steps: |_| Vec::new(),
 };
 
 fn size(point: &Point, asked: Asked<'_>) -> Result<Size> {

@@ -36,7 +36,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cambium::Durability;
 use kvzone_core::adapter::{
     Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
 };
@@ -156,15 +155,7 @@ impl Adapter for BerkeleyDb {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: true,
-            atomic_batches: true,
-            concurrent_writers: true,
-            durabilities: &Durability::ALL,
-            sizes_its_cache: true,
-            compacts: true,
-            persistent: true,
-        }
+        Capabilities::BEST
     }
 
     fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {

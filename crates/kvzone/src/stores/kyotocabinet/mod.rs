@@ -34,13 +34,12 @@ use std::ffi::CString;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium::Durability;
 use kvzone_core::adapter::{
     Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
 };
 use kvzone_core::error::{Error, Result};
 
-use super::library::availability;
+use super::library::{availability, durabilities, is_tree, refuse_buffered};
 use super::settings::Settings;
 
 mod calls;
@@ -82,24 +81,10 @@ struct Plan {
     printed: BTreeMap<String, String>,
 }
 
-fn is_tree(request: &OpenRequest) -> bool {
-    request.overrides.get("type").is_some_and(|it| it == "tree")
-}
-
-fn durabilities(tree: bool) -> &'static [Durability] {
-    let all = &Durability::ALL;
-    if tree { all } else { &all[1..] }
-}
-
 fn plan(request: &OpenRequest) -> Result<Plan> {
     let mut settings = Settings::new(NAME, request);
     let tree = settings.word("type", "hash", &["hash", "tree"])? == "tree";
-    if request.durability == DurabilityName::Buffered && !tree {
-        return Err(Error::Unsupported {
-            store: NAME.to_string(),
-            what: "buffered writes in a hash database: none stays in the process".to_string(),
-        });
-    }
+    refuse_buffered(NAME, request, tree)?;
     let shipped = request.profile == Profile::Default;
     let mode = match request.durability {
         DurabilityName::Written if tree => WRITER | CREATE | AUTO_TRANSACTION,
@@ -199,11 +184,9 @@ impl Adapter for KyotoCabinet {
         Capabilities {
             ordered: false,
             atomic_batches: false,
-            concurrent_writers: true,
             durabilities: durabilities(false),
-            sizes_its_cache: true,
             compacts: false,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 

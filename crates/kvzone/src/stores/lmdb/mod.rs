@@ -135,13 +135,11 @@ impl Adapter for Lmdb {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            ordered: true,
-            atomic_batches: true,
             concurrent_writers: false,
             durabilities: &[Durability::Written, Durability::Synced],
             sizes_its_cache: false,
             compacts: false,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 

@@ -169,10 +169,6 @@ impl OpenStore for Open {
     }
 
     /// Nothing is put off.
-    fn settle(&self) -> Result<()> {
-        Ok(())
-    }
-
     fn compact(&self) -> Result<()> {
         Err(Error::Unsupported {
             store: NAME.to_string(),

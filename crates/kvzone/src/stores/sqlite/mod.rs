@@ -171,13 +171,9 @@ impl Adapter for Sqlite {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            ordered: true,
-            atomic_batches: true,
             concurrent_writers: false,
             durabilities: &[Durability::Written, Durability::Synced],
-            sizes_its_cache: true,
-            compacts: true,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 

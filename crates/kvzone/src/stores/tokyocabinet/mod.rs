@@ -34,13 +34,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cambium::Durability;
 use kvzone_core::adapter::{
     Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
 };
 use kvzone_core::error::{Error, Result};
 
-use super::library::availability;
+use super::library::{availability, durabilities, is_tree, refuse_buffered};
 use super::settings::Settings;
 
 mod calls;
@@ -77,24 +76,10 @@ struct Plan {
     printed: BTreeMap<String, String>,
 }
 
-fn is_tree(request: &OpenRequest) -> bool {
-    request.overrides.get("type").is_some_and(|it| it == "tree")
-}
-
-fn durabilities(tree: bool) -> &'static [Durability] {
-    let all = &Durability::ALL;
-    if tree { all } else { &all[1..] }
-}
-
 fn plan(request: &OpenRequest) -> Result<Plan> {
     let mut settings = Settings::new(NAME, request);
     let tree = settings.word("type", "hash", &["hash", "tree"])? == "tree";
-    if request.durability == DurabilityName::Buffered && !tree {
-        return Err(Error::Unsupported {
-            store: NAME.to_string(),
-            what: "buffered writes in a hash database: none stays in the process".to_string(),
-        });
-    }
+    refuse_buffered(NAME, request, tree)?;
     let shipped = request.profile == Profile::Default;
     let tuned = request.profile == Profile::Tuned;
     let synced = request.durability == DurabilityName::Synced;
@@ -177,11 +162,8 @@ impl Adapter for TokyoCabinet {
         Capabilities {
             ordered: false,
             atomic_batches: false,
-            concurrent_writers: true,
             durabilities: durabilities(false),
-            sizes_its_cache: true,
-            compacts: true,
-            persistent: true,
+            ..Capabilities::BEST
         }
     }
 

@@ -1,15 +1,20 @@
-//! Running the real program with stores that need no library.
-// Each test file uses a part of it.
+//! Running the program that `crate::program` names with stores that need no library.
+// Each test program uses a part of it.
+#![allow(dead_code)]
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
+/// The variable that makes a test program, which is `kvzone` too, be that.
+pub const AS_PROGRAM: &str = "KVZONE_TEST_AS_PROGRAM";
+
 /// The program in a folder.
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kvzone"));
+    let mut command = Command::new(crate::program());
     command.current_dir(folder).args(arguments);
+    command.env(AS_PROGRAM, "1");
     command
 }
 
@@ -45,4 +50,34 @@ pub fn folder() -> tempfile::TempDir {
 /// What it printed.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// `matrix` with so little work that the numbers mean nothing.
+pub fn matrix(folder: &Path, more: &[&str]) -> Output {
+    let mut arguments = words(
+        "matrix --quick --sizes 100:2000 --seconds 0.05 --sustained 1.2 --programs main \
+        --budget 4MiB --json matrix.json --markdown matrix.md --html matrix.html --svg \
+        matrix.svg",
+    );
+    arguments.extend(more);
+    kvzone(folder, &arguments)
+}
+
+/// A file that it wrote.
+pub fn read(folder: &Path, name: &str) -> String {
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
+/// The units of a matrix: a line each behind the line with the conditions.
+pub fn units(folder: &Path) -> Vec<Value> {
+    let text = read(folder, "matrix.json");
+    let lines = text.lines().skip(1);
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Arguments that stand between blanks.
+pub fn words(text: &str) -> Vec<&str> {
+    text.split_whitespace().collect()
 }
