@@ -17,6 +17,7 @@ use crate::merge::MergeSource;
 use crate::owner::{DropObserver, DroppedEntry, JobKind};
 use crate::retain::{Retainer, Verdict};
 use crate::seeded_bug::SeededBug;
+use crate::table_cursor::Blocks;
 use crate::table_writer::TableWriter;
 use crate::tombstones::RangeTombstones;
 use crate::tree::Tree;
@@ -141,7 +142,7 @@ impl CompactionJob {
             sources.push(Box::new(LevelSource::new(
                 &tree.context,
                 Tables::Listed(files),
-                true,
+                Blocks::Streamed,
             )));
         }
         let mut source = MergeSource::new(sources);

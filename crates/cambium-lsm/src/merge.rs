@@ -47,6 +47,19 @@ impl<S: Source> MergeSource<S> {
         self.order.first().copied()
     }
 
+    /// The source that the entry comes from. It may be moved as long as its entries lie
+    /// before a key that [`MergeSource::leads_to`].
+    #[inline]
+    pub fn lead(&mut self) -> Option<&mut S> {
+        self.sources.get_mut(*self.order.first()?)
+    }
+
+    /// True if all entries of other sources lie behind `key`, going forward.
+    pub fn leads_to(&self, key: &[u8]) -> bool {
+        let second = self.second.as_ref();
+        self.forward && second.is_none_or(|second| key < second.key.as_slice())
+    }
+
     /// The order in which two sources come, as the direction has it.
     fn compare(&self, one: usize, other: usize) -> Ordering {
         let (Some(first), Some(second)) = (self.sources[one].entry(), self.sources[other].entry())

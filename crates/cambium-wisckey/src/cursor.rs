@@ -18,7 +18,7 @@ use cambium_io::sync::atomic::Ordering;
 
 use crate::ahead::{Ahead, Candidate, ValuePlace};
 use crate::at_hand::AtHand;
-use crate::format::{PREFIX_BYTES, Stored, ValuePointer, full_key, namespace_end};
+use crate::format::{INLINE_START, PREFIX_BYTES, Stored, ValuePointer, full_key, namespace_end};
 use crate::options::ENGINE;
 use crate::pin::Pin;
 use crate::read::{LARGEST_GAP, Wanted};
@@ -153,7 +153,7 @@ impl EntryCursor {
         let full_key = Value::copy_of(entry.key);
         let key = full_key.slice(PREFIX_BYTES.min(full_key.len())..full_key.len());
         let place = match Stored::decode(entry.value) {
-            Some(Stored::Inline(value)) => ValuePlace::Inline(Value::copy_of(value)),
+            Some(Stored::Inline(_)) => ValuePlace::Inline(tree.value_from(INLINE_START)),
             Some(Stored::Pointer(pointer)) => ValuePlace::Log(Wanted {
                 pointer,
                 sequence: entry.sequence,
@@ -182,11 +182,15 @@ impl EntryCursor {
         if !self.ahead.is_empty() || self.ended || self.failure.is_some() {
             return Ok(None);
         }
-        let Some(entry) = self.tree.as_ref().and_then(cambium_lsm::Cursor::entry) else {
+        let Some(tree) = &mut self.tree else {
             return Ok(None);
         };
+        let Some(entry) = tree.entry() else {
+            return Ok(None);
+        };
+        let key = Value::copy_of(entry.key.get(PREFIX_BYTES..).unwrap_or_default());
         let value = match Stored::decode(entry.value) {
-            Some(Stored::Inline(value)) => Some(Ok(Value::copy_of(value))),
+            Some(Stored::Inline(_)) => Some(Ok(tree.value_from(INLINE_START))),
             Some(Stored::Pointer(pointer)) => {
                 let at_hand = &mut self.at_hand;
                 at_hand.in_stretch(pointer, entry.key, entry.sequence)
@@ -194,7 +198,6 @@ impl EntryCursor {
             None => None,
         };
         if let Some(value) = value {
-            let key = Value::copy_of(entry.key.get(PREFIX_BYTES..).unwrap_or_default());
             self.advance();
             self.ahead.count_one();
             return value.map(|value| Some(Entry { key, value }));

@@ -47,8 +47,8 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     spec(
         "inline_bytes",
-        "bytes, 0 to 512",
-        "64",
+        "bytes, 0 to 4096",
+        "512",
         false,
         "Values up to this length go into the tree itself, beside the key. Larger makes scans and lookups of small values one read less, and writes them again with each compaction.",
     ),
@@ -367,7 +367,7 @@ impl Tuning {
             segment_bytes: options.take_ranged("segment_bytes", 128 << 20, 1 << 10, 16 << 30)?,
             write_buffer_bytes: options.take_ranged("write_buffer_bytes", 32 << 20, 1, MOST)?,
             replay_bytes: options.take_ranged("replay_bytes", 512 << 20, 1 << 10, MOST)?,
-            inline_bytes: options.take_ranged("inline_bytes", 64, 0, 512)? as usize,
+            inline_bytes: options.take_ranged("inline_bytes", 512, 0, 4096)? as usize,
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
             preallocate_bytes: options.take_ranged("preallocate_bytes", 64 << 20, 0, 1 << 40)?,
             cache_bytes: options.take_cache_bytes()?,
@@ -509,7 +509,7 @@ mod tests {
             ("range_io", "aio", "io_uring, threads or sync"),
             ("compression", "gzip", "none, lz4 or zstd"),
             ("space_limit", "100", "110 to 1000"),
-            ("inline_bytes", "513", "0 to 512"),
+            ("inline_bytes", "4097", "0 to 4096"),
             ("filter", "ribbon", "bloom or none"),
             (
                 "comparator",

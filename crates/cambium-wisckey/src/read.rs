@@ -16,7 +16,7 @@ use cambium_io::{AlignedBuffer, File, ReadRequest};
 use cambium_lsm::Lookup;
 
 use crate::core::Core;
-use crate::format::{PREFIX_BYTES, Stored, ValuePointer};
+use crate::format::{INLINE_START, PREFIX_BYTES, Stored, ValuePointer};
 use crate::pin::Pin;
 use crate::segment::{Segment, Segments};
 
@@ -233,7 +233,7 @@ impl Core {
         };
         Ok(match Stored::decode(&value) {
             Some(Stored::Pointer(pointer)) => Found::Pointer(pointer, sequence),
-            Some(Stored::Inline(_)) => Found::Inline(value.slice(1..value.len())),
+            Some(Stored::Inline(_)) => Found::Inline(value.slice(INLINE_START..value.len())),
             None => return Err(self.strange_entry()),
         })
     }
