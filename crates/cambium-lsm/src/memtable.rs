@@ -279,12 +279,8 @@ impl Memtable {
         self.largest_sequence.load(Ordering::Acquire)
     }
 
-    fn shard_number(&self, hash: u64) -> usize {
-        (hash >> 32) as usize % self.shards.len()
-    }
-
     fn shard(&self, hash: u64) -> &RwLock<Shard> {
-        &self.shards[self.shard_number(hash)]
+        &self.shards[(hash >> 32) as usize % self.shards.len()]
     }
 
     fn shared(&self, hash: u64) -> RwLockReadGuard<'_, Shard> {
@@ -404,36 +400,6 @@ impl Memtable {
             place = shard.previous(place);
         }
         None
-    }
-
-    /// Hands the newest entry of each of some keys to `take`, of those that are here;
-    /// `places` are theirs among hashes and keys.
-    pub fn newest_of_many(
-        &self,
-        hashes: &[u64],
-        keys: &[&[u8]],
-        places: &[usize],
-        mut take: impl FnMut(usize, EntryRef<'_>),
-    ) {
-        let mut by_shard: Vec<Vec<usize>> = vec![Vec::new(); self.shards.len()];
-        for &place in places {
-            by_shard[self.shard_number(hashes[place])].push(place);
-        }
-        // Let go after so many: writers wait for them.
-        for places in by_shard.iter().flat_map(|places| places.chunks(64)) {
-            let shard = self.shared(hashes[places[0]]);
-            for &place in places {
-                let newest = shard.newest(hashes[place] as u32, keys[place]);
-                if newest != 0 {
-                    take(place, shard.entry(newest));
-                }
-            }
-        }
-    }
-
-    /// True if there are range tombstones.
-    pub fn has_ranges(&self) -> bool {
-        self.range_count.load(Ordering::Acquire) > 0
     }
 
     /// The newest range tombstone over a key at a moment, or 0.

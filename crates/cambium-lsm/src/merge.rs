@@ -210,9 +210,9 @@ mod tests {
     /// (key, sequence, rank)
     type Place = (u8, u64, usize);
 
-    fn merged(sources: &[Vec<(u8, u64)>]) -> (MergeSource<Box<dyn Source>>, Vec<Place>) {
+    fn merged(sources: &[Vec<(u8, u64)>]) -> (MergeSource<RunSource>, Vec<Place>) {
         let mut all = Vec::new();
-        let mut boxed: Vec<Box<dyn Source>> = Vec::new();
+        let mut runs = Vec::new();
         for (rank, places) in sources.iter().enumerate() {
             let memtable = Memtable::new(1);
             let mut unique = places.clone();
@@ -230,13 +230,13 @@ mod tests {
                 );
                 all.push((key, sequence, rank));
             }
-            boxed.push(Box::new(RunSource::new(memtable.one_run())));
+            runs.push(RunSource::new(memtable.one_run()));
         }
         all.sort_by_key(|&(key, sequence, rank)| (key, std::cmp::Reverse(sequence), rank));
-        (MergeSource::new(boxed), all)
+        (MergeSource::new(runs), all)
     }
 
-    fn place(source: &MergeSource<Box<dyn Source>>) -> Option<Place> {
+    fn place(source: &MergeSource<RunSource>) -> Option<Place> {
         let entry = source.entry()?;
         let rank = usize::from(entry.value[0]);
         Some((entry.key[0], entry.sequence, rank))

@@ -49,11 +49,27 @@ pub struct Replaced<'a> {
     pub new_value: &'a [u8],
 }
 
-/// Up to where lookups have looked: see [`Tree::newest_pass`].
+/// Up to where lookups have looked: see [`Tree::look_up_newest`].
 #[derive(Clone, Debug)]
 pub struct Seen(pub(crate) Weak<Memtable>);
 
 impl Tree {
+    /// What is visible now of several keys, with what [`Tree::relocate_all`] need not look
+    /// at again; see [`Tree::multi_get_current`].
+    ///
+    /// # Errors
+    /// As [`Tree::multi_get`].
+    pub fn look_up_newest(
+        &self,
+        keys: &[&[u8]],
+        visible: impl Fn() -> Moment,
+    ) -> Result<(Vec<Lookup>, Seen)> {
+        self.check_open()?;
+        let (view, moment) = self.current_view(visible);
+        let seen = Seen(Arc::downgrade(&view.active));
+        Ok((self.look_up_many(&view, keys, moment)?, seen))
+    }
+
     /// Gives one entry a new value: see [`Tree::relocate_all`].
     ///
     /// # Errors

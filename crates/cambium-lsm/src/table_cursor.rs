@@ -12,10 +12,10 @@ use crate::table::Table;
 
 /// Most that a job reads at once.
 const JOB_WINDOW: usize = 256 << 10;
-/// Most that an iterator reads at once, and the least that is more than a block: who keeps
-/// an entry keeps all that was read with it.
+/// Most that an iterator reads at once: who keeps an entry keeps all that was read with it.
 const LARGEST_WINDOW: usize = 64 << 10;
-const SMALLEST_WINDOW: usize = 16 << 10;
+/// The least that an iterator reads at once, in blocks, where it is more than one.
+const FEWEST_BLOCKS: usize = 4;
 /// Between two data blocks of a walk: an index block at most.
 const LARGEST_GAP: u64 = 8 << 10;
 
@@ -31,7 +31,7 @@ pub(crate) enum Blocks {
 
 /// A part of the file that was read at once.
 #[derive(Debug, Default)]
-struct Window {
+struct ReadWindow {
     start: u64,
     length: usize,
     bytes: Option<Arc<[u8]>>,
@@ -41,7 +41,7 @@ struct Window {
     last: (u64, u64),
 }
 
-impl Window {
+impl ReadWindow {
     /// The window's bytes, and where a part of the file is in them.
     fn part(&self, offset: u64, length: usize) -> Option<(&Arc<[u8]>, usize)> {
         let start = usize::try_from(offset.checked_sub(self.start)?).ok()?;
@@ -75,7 +75,7 @@ impl Window {
 pub(crate) struct TableCursor {
     table: Arc<Table>,
     blocks: Blocks,
-    window: Window,
+    window: ReadWindow,
     top: BlockCursor,
     /// An index block and where it lies.
     index: Option<(BlockCursor, BlockHandle)>,
@@ -89,7 +89,7 @@ impl TableCursor {
         TableCursor {
             table,
             blocks,
-            window: Window::default(),
+            window: ReadWindow::default(),
             top,
             index: None,
             data: None,
@@ -113,7 +113,7 @@ impl TableCursor {
                 (_, false) => length,
             };
             self.window.wanted = wanted;
-            if self.blocks == Blocks::Cached && wanted < SMALLEST_WINDOW {
+            if self.blocks == Blocks::Cached && wanted < FEWEST_BLOCKS * length {
                 return self.table.read_uncached(handle);
             }
             let from = match goes_back {
