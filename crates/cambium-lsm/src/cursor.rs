@@ -8,7 +8,7 @@ use crate::entry::{EntryKind, EntryRef, Moment, Source, leading, same_key};
 use crate::level_source::{LevelSource, Tables};
 use crate::merge::MergeSource;
 use crate::run::RunSource;
-use crate::table_cursor::{Blocks, TableCursor};
+use crate::table_cursor::Blocks;
 use crate::tombstones::RangeTombstones;
 use crate::tree::{Tree, View};
 use crate::version::TableFile;
@@ -67,19 +67,19 @@ macro_rules! of_either {
 }
 
 impl CursorSource {
-    /// The cursor of the table that is open, if it reads tables.
+    /// A key that no entry lies behind of the block that it stands in, if it reads tables.
     #[inline]
-    fn table_cursor(&mut self) -> Option<&mut TableCursor> {
+    fn block_end(&self) -> Option<&[u8]> {
         match self {
             CursorSource::Run(_) => None,
-            CursorSource::Tables(source) => source.table_cursor(),
+            CursorSource::Tables(source) => source.table_cursor()?.block_end(),
         }
     }
 
     /// The value that it stands at, from its byte `from` on: a part of a table's block, or a
     /// copy.
     #[inline]
-    fn shared_value(&mut self, from: usize) -> Option<Value> {
+    fn shared_value(&self, from: usize) -> Option<Value> {
         match self {
             CursorSource::Run(source) => {
                 let value = source.entry()?.value;
@@ -247,7 +247,7 @@ impl Cursor {
     /// The value of the entry that it stands at, from its byte `from` on. It shares the
     /// block that the entry lies in.
     #[inline]
-    pub fn value_from(&mut self, from: usize) -> Value {
+    pub fn value_from(&self, from: usize) -> Value {
         let value = match self.standing {
             Standing::Outside => None,
             Standing::Forward => self.merged.lead().and_then(|lead| lead.shared_value(from)),
@@ -339,7 +339,7 @@ impl Cursor {
         if !std::mem::take(&mut self.leads) {
             return Ok(came_to);
         }
-        let Some(lead) = self.merged.lead().and_then(CursorSource::table_cursor) else {
+        let Some(CursorSource::Tables(lead)) = self.merged.lead_mut() else {
             return Ok(came_to);
         };
         while let Some(repeats) = lead.next_within()? {
@@ -362,15 +362,11 @@ impl Cursor {
     }
 
     /// Finds out whether the block that the leading source stands in can be walked alone.
+    #[inline]
     fn note_lead(&mut self) {
-        self.leads = false;
-        let lead = self.merged.lead().and_then(CursorSource::table_cursor);
-        let Some(end) = lead.and_then(|lead| lead.block_end()) else {
-            return;
-        };
-        self.key.clear();
-        self.key.extend_from_slice(end);
-        self.leads = self.merged.leads_to(&self.key) && !self.is_behind_range(&self.key);
+        let end = self.merged.lead().and_then(CursorSource::block_end);
+        let leads = |end: &[u8]| self.merged.leads_to(end) && !self.is_behind_range(end);
+        self.leads = end.is_some_and(leads);
     }
 
     /// Copies the key at which the merged sources stand.

@@ -66,8 +66,17 @@ impl LevelSource {
 
     /// The cursor of the table that is open.
     #[inline]
-    pub fn table_cursor(&mut self) -> Option<&mut TableCursor> {
-        self.cursor.as_mut()
+    pub fn table_cursor(&self) -> Option<&TableCursor> {
+        self.cursor.as_ref()
+    }
+
+    /// As [`TableCursor::next_within`].
+    #[inline]
+    pub fn next_within(&mut self) -> Result<Option<bool>> {
+        match &mut self.cursor {
+            Some(cursor) => cursor.next_within(),
+            None => Ok(None),
+        }
     }
 
     fn go(&mut self, go: impl FnOnce(&mut TableCursor) -> Result<()>) -> Result<()> {

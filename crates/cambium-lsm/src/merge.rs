@@ -47,17 +47,27 @@ impl<S: Source> MergeSource<S> {
         self.order.first().copied()
     }
 
-    /// The source that the entry comes from. It may be moved as long as its entries lie
-    /// before a key that [`MergeSource::leads_to`].
+    /// The source that the entry comes from.
     #[inline]
-    pub fn lead(&mut self) -> Option<&mut S> {
+    pub fn lead(&self) -> Option<&S> {
+        self.sources.get(*self.order.first()?)
+    }
+
+    /// The same; it may be moved as long as its entries lie before a key that
+    /// [`MergeSource::leads_to`].
+    #[inline]
+    pub fn lead_mut(&mut self) -> Option<&mut S> {
         self.sources.get_mut(*self.order.first()?)
     }
 
     /// True if all entries of other sources lie behind `key`, going forward.
+    #[inline]
     pub fn leads_to(&self, key: &[u8]) -> bool {
-        let second = self.second.as_ref();
-        self.forward && second.is_none_or(|second| key < second.key.as_slice())
+        let is_before = |second: &Second| match leading(key).cmp(&second.leading) {
+            Ordering::Equal => key < second.key.as_slice(),
+            other => other == Ordering::Less,
+        };
+        self.forward && self.second.as_ref().is_none_or(is_before)
     }
 
     /// The order in which two sources come, as the direction has it.

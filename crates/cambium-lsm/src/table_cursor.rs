@@ -96,49 +96,55 @@ impl TableCursor {
         }
     }
 
-    fn block(&mut self, handle: BlockHandle) -> Result<Block> {
-        let length = self.table.stored_bytes(handle)?;
+    /// An index block: it lies behind all data blocks that it names.
+    fn index_block(&self, handle: BlockHandle) -> Result<Block> {
+        match self.blocks {
+            Blocks::Cached => self.table.block(handle),
+            Blocks::Streamed => self.table.read_block(handle),
+        }
+    }
+
+    fn data_block(&mut self, handle: BlockHandle) -> Result<Block> {
+        let (table, window) = (&self.table, &mut self.window);
+        let length = table.stored_bytes(handle)?;
         let (start, end) = (handle.offset, handle.offset + length as u64);
-        let goes_back = start < self.window.last.0;
-        let goes_on = self.window.come_to(start, end);
+        let goes_back = start < window.last.0;
+        let goes_on = window.come_to(start, end);
         if self.blocks == Blocks::Cached {
-            if let Some(block) = self.table.cached_block(handle) {
+            if let Some(block) = table.cached_block(handle) {
                 return Ok(block);
             }
         }
-        if self.window.part(start, length).is_none() {
-            let wanted = match (self.blocks, goes_on) {
-                (Blocks::Streamed, _) => JOB_WINDOW,
-                (_, true) => (self.window.wanted * 2).min(LARGEST_WINDOW).max(length),
+        if window.part(start, length).is_none() {
+            window.wanted = match (self.blocks, goes_on) {
+                (Blocks::Streamed, _) => JOB_WINDOW.max(length),
+                (_, true) => (window.wanted * 2).min(LARGEST_WINDOW).max(length),
                 (_, false) => length,
             };
-            self.window.wanted = wanted;
-            if self.blocks == Blocks::Cached && wanted < FEWEST_BLOCKS * length {
-                return self.table.read_uncached(handle);
+            if self.blocks == Blocks::Cached && window.wanted < FEWEST_BLOCKS * length {
+                return table.read_uncached(handle);
             }
+            let wanted = window.wanted as u64;
             let from = match goes_back {
-                true => end.saturating_sub(wanted as u64).min(start),
+                true => end.saturating_sub(wanted),
                 false => start,
             };
             // A small table's rest is less than a window.
-            let blocks_end = self.table.footer.index.offset.max(end);
-            let to = (from + wanted as u64).clamp(end, blocks_end);
-            let table = &self.table;
-            let read = self
-                .window
-                .read(&**table.file(), from, (to - from) as usize);
+            let blocks_end = table.footer.index.offset.max(end);
+            let to = (from + wanted).min(blocks_end);
+            let read = window.read(&**table.file(), from, (to - from) as usize);
             if self.blocks == Blocks::Cached {
                 if read.is_err() {
                     // It may be of another block's place.
                     return table.read_uncached(handle);
                 }
-                table.count_read(self.window.length);
+                table.count_read(window.length);
             }
             read?;
         }
-        match self.window.part(start, length) {
-            Some((bytes, at)) => self.table.block_in(handle, bytes, at),
-            None => Err(self.table.ends_early(handle)),
+        match window.part(start, length) {
+            Some((bytes, at)) => table.block_in(handle, bytes, at),
+            None => Err(table.ends_early(handle)),
         }
     }
 
@@ -150,7 +156,7 @@ impl TableCursor {
             return Ok(false);
         };
         let handle = self.table.handle_in(self.table.footer.index, &entry)?;
-        let block = self.block(handle)?;
+        let block = self.index_block(handle)?;
         self.index = Some((BlockCursor::new(block), handle));
         Ok(true)
     }
@@ -165,7 +171,7 @@ impl TableCursor {
             return Ok(false);
         };
         let handle = self.table.handle_in(*index_handle, &entry)?;
-        let block = self.block(handle)?;
+        let block = self.data_block(handle)?;
         self.data = Some((BlockCursor::new(block), handle));
         Ok(true)
     }

@@ -119,7 +119,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes",
         "64MiB",
         false,
-        "Size of the tree's first sorted level; each further one is ten times as large. Smaller finds garbage sooner, larger writes less of the tree.",
+        "Most bytes of the tree's first sorted level; each further one is ten times as large. A level above the lowest has a tenth of the next at most, so that little is stored twice. Smaller finds garbage sooner, larger writes less of the tree.",
     ),
     spec(
         "read_ahead",
