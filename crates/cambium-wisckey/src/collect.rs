@@ -40,6 +40,7 @@ use crate::format::{SegmentKind, Stored, ValuePointer, kind};
 use crate::ledger::Account;
 use crate::moving::LiveValue;
 use crate::note::{self, NoteItem};
+use crate::options::Policy;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 use crate::value_log::MANY_DELETES;
@@ -180,8 +181,9 @@ impl Core {
     }
 
     /// Frees what deletes hide if there was no write since the last idle step: seals a
-    /// write buffer with many deletes, and lets the tree merge tables of tombstones. Without
-    /// that the space would stay taken until somebody writes again. True if there is work.
+    /// write buffer with many deletes, or behind a segment that is garbage, and lets the tree
+    /// merge tables of tombstones. Without that the space would stay taken until somebody
+    /// writes again. True if there is work.
     fn rest(&self, collector: &mut Collector) -> Result<bool> {
         let visible = self.ledger.visible();
         let is_quiet = std::mem::replace(&mut collector.quiet_since, visible) == visible;
@@ -190,8 +192,12 @@ impl Core {
             return Ok(false);
         }
         self.tree.set_resting(true);
+        let ends_in_garbage = self.is_end_garbage();
+        if ends_in_garbage {
+            self.begin_session()?;
+        }
         let mut writer = lock(&self.writer);
-        let is_due = writer.deletes >= MANY_DELETES;
+        let is_due = writer.deletes >= MANY_DELETES || ends_in_garbage;
         if is_due {
             self.seal(&mut writer)?;
         }
@@ -200,6 +206,21 @@ impl Core {
             self.notify_background();
         }
         Ok(is_due)
+    }
+
+    /// True if the segment in which an earlier opening left the end of the log is garbage,
+    /// and enough of it: it can be dropped once the log goes on elsewhere.
+    fn is_end_garbage(&self) -> bool {
+        let state = self.ledger.state();
+        let head = state.head;
+        let Some(account) = state.segments.get(&head.segment) else {
+            return false;
+        };
+        let (_, live) = state.total_and_live();
+        self.tuning.policy != Policy::Off
+            && account.live_bytes() == 0
+            && account.end == head.offset
+            && account.end * 2 >= self.segment_target(live)
     }
 
     /// Begins the collection of a segment, unless a consumer came to need it.

@@ -14,7 +14,6 @@
 
 use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::{Error, Result, Value};
-use cambium_io::sync::atomic::Ordering;
 
 use crate::ahead::{Ahead, Candidate, ValuePlace};
 use crate::at_hand::AtHand;
@@ -55,7 +54,7 @@ pub(crate) struct EntryCursor {
 impl Drop for EntryCursor {
     fn drop(&mut self) {
         let answered = &self.pin.core.counters.answered_bytes;
-        answered.fetch_add(self.answered, Ordering::Relaxed);
+        answered.add(self.answered);
     }
 }
 

@@ -11,7 +11,6 @@
 //! place of a value that was overwritten. A reader with a pinned moment finds neither.
 
 use cambium_base::{Error, Result, Value};
-use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, File, ReadRequest};
 use cambium_lsm::Lookup;
 
@@ -148,7 +147,7 @@ pub(crate) fn spans_of(wanted: &[Wanted], mut places: Vec<usize>) -> Vec<Span> {
 impl Core {
     /// The newest value of a full key.
     pub fn get_latest(&self, full_key: &[u8]) -> Result<Option<Value>> {
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        self.counters.gets.add(1);
         let value = self.newest_value(full_key)?;
         self.count_answer(full_key, value.as_ref());
         Ok(value)
@@ -158,7 +157,7 @@ impl Core {
         if let Some(value) = value {
             let bytes = full_key.len() - PREFIX_BYTES + value.len();
             let answered = &self.counters.answered_bytes;
-            answered.fetch_add(bytes as u64, Ordering::Relaxed);
+            answered.add(bytes as u64);
         }
     }
 
@@ -189,7 +188,7 @@ impl Core {
 
     /// The value of a full key at a pinned moment.
     pub fn get_at(&self, pin: &Pin, full_key: &[u8]) -> Result<Option<Value>> {
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        self.counters.gets.add(1);
         let value = match self.found(pin.look_up(full_key)?)? {
             Found::Nothing => None,
             Found::Inline(value) => Some(value),
@@ -214,7 +213,7 @@ impl Core {
         if let Some(value) = segment.kept_value(pointer, full_key.len(), sequence) {
             return Ok(Some(value));
         }
-        self.counters.value_reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.value_reads.add(1);
         segment.read_value(pointer, full_key, sequence).map(Some)
     }
 
@@ -223,7 +222,7 @@ impl Core {
     pub fn read_stored(&self, want: &Wanted) -> Result<Value> {
         let segments = self.segments.load();
         let segment = self.segment_in(&segments, want.pointer)?;
-        self.counters.value_reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.value_reads.add(1);
         segment.read_value(want.pointer, &want.full_key, want.sequence)
     }
 
@@ -258,9 +257,7 @@ impl Core {
 
     /// The values of several full keys at a pinned moment.
     pub fn multi_get_at(&self, pin: &Pin, full_keys: &[Vec<u8>]) -> Result<Vec<Option<Value>>> {
-        self.counters
-            .gets
-            .fetch_add(full_keys.len() as u64, Ordering::Relaxed);
+        self.counters.gets.add(full_keys.len() as u64);
         let keys: Vec<&[u8]> = full_keys.iter().map(Vec::as_slice).collect();
         let lookups = pin.look_up_all(&keys)?;
         let mut values = vec![None; keys.len()];
@@ -348,9 +345,7 @@ impl Core {
             }
             Ok(())
         })?;
-        self.counters
-            .value_reads
-            .fetch_add(spans.len() as u64, Ordering::Relaxed);
+        self.counters.value_reads.add(spans.len() as u64);
         Ok(())
     }
 }
