@@ -39,8 +39,6 @@ pub(crate) struct Counters {
     /// How far space has come from where collection begins to its limit, in
     /// thousandths: collection hurries, and writers are slowed.
     pub space_pressure: AtomicU64,
-    /// Of the bytes logged lately, thousandths that made garbage.
-    pub garbage_made: AtomicU64,
     /// What writes were seen to hide ([`crate::pace`]).
     pub hiding: Hiding,
 }
