@@ -46,7 +46,8 @@ pub(crate) struct EntryCursor {
     /// What the tree answered in the place of its next entry.
     failure: Option<Error>,
     stuck: bool,
-    last: Option<Value>,
+    /// The key that was visited last; its memory is used again.
+    last: Option<Vec<u8>>,
     /// Bytes of keys and values handed out.
     answered: u64,
 }
@@ -93,7 +94,7 @@ impl EntryCursor {
                 let mut from = key.to_vec();
                 from.push(0);
                 range.from = Some(from);
-                last = Some(Value::copy_of(key));
+                last = Some(key.to_vec());
             }
             _ => {
                 return Err(Error::InvalidArgument(format!(
@@ -187,7 +188,6 @@ impl EntryCursor {
         let Some(entry) = tree.entry() else {
             return Ok(None);
         };
-        let key = Value::copy_of(entry.key.get(PREFIX_BYTES..).unwrap_or_default());
         let value = match Stored::decode(entry.value) {
             Some(Stored::Inline(_)) => Some(Ok(tree.value_from(INLINE_START))),
             Some(Stored::Pointer(pointer)) => {
@@ -197,6 +197,11 @@ impl EntryCursor {
             None => None,
         };
         if let Some(value) = value {
+            let key = entry.key.get(PREFIX_BYTES..).unwrap_or_default();
+            if value.is_ok() {
+                visit(&mut self.last, key);
+            }
+            let key = Value::copy_of(key);
             self.advance();
             self.ahead.count_one();
             return value.map(|value| Some(Entry { key, value }));
@@ -223,6 +228,9 @@ impl EntryCursor {
         };
         self.ahead.count_one();
         let key = candidate.key;
+        if value.is_ok() {
+            visit(&mut self.last, &key);
+        }
         value.map(|value| Some(Entry { key, value }))
     }
 
@@ -301,7 +309,7 @@ impl EntryCursor {
             return Ok(None);
         };
         self.stuck = false;
-        self.last = Some(candidate.key.clone());
+        visit(&mut self.last, &candidate.key);
         let key_bytes = candidate.key.len();
         let value = match candidate.place {
             ValuePlace::Inline(value) => value.len(),
@@ -325,6 +333,14 @@ impl EntryCursor {
     }
 }
 
+/// Remembers the key that was visited last.
+#[inline]
+fn visit(last: &mut Option<Vec<u8>>, key: &[u8]) {
+    let last = last.get_or_insert_default();
+    last.clear();
+    last.extend_from_slice(key);
+}
+
 const TOKEN_BEGIN: u8 = 0;
 const TOKEN_BEHIND: u8 = 1;
 
@@ -340,18 +356,16 @@ impl Cursor for EntryCursor {
         if self.tree.is_none() {
             self.place(None)?;
         }
-        let entry = match self.next_at_hand()? {
-            Some(entry) => Some(entry),
-            None => {
-                self.read_ahead()?;
-                self.ahead.next(&self.pin.core)?
+        let mut entry = self.next_at_hand()?;
+        if entry.is_none() {
+            self.read_ahead()?;
+            entry = self.ahead.next(&self.pin.core)?;
+            if let Some(entry) = &entry {
+                visit(&mut self.last, &entry.key);
             }
-        };
+        }
         match &entry {
-            Some(entry) => {
-                self.answered += (entry.key.len() + entry.value.len()) as u64;
-                self.last = Some(entry.key.clone());
-            }
+            Some(entry) => self.answered += (entry.key.len() + entry.value.len()) as u64,
             None => self.failure.take().map_or(Ok(()), Err)?,
         }
         Ok(entry)
@@ -369,7 +383,7 @@ impl Cursor for EntryCursor {
         };
         if let Some(key) = &key {
             self.answered += key.len() as u64;
-            self.last = Some(key.clone());
+            visit(&mut self.last, key);
         }
         Ok(key)
     }
