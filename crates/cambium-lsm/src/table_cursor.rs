@@ -12,7 +12,7 @@ use crate::table::Table;
 
 /// Most that a job reads at once.
 const JOB_WINDOW: usize = 256 << 10;
-/// Most that an iterator reads at once: who keeps an entry keeps all that was read with it.
+/// Most that an iterator reads at once. A value that a caller holds keeps all of it in memory.
 const LARGEST_WINDOW: usize = 64 << 10;
 /// The least that an iterator reads at once, in blocks, where it is more than one.
 const FEWEST_BLOCKS: usize = 4;

@@ -187,6 +187,15 @@ impl LogFeed {
         }
     }
 
+    /// Where a run of freed values ends that has given its blocks back, if an offset lies in
+    /// it. Only writes that no consumer needed are in such a run.
+    fn behind_hole(&self, segment: &Segment, offset: u64) -> Option<u64> {
+        let runs = self.core.ledger.holes_of(segment.number);
+        let mut runs = runs.into_iter();
+        let run = runs.find(|&(start, end)| start <= offset && offset < end)?;
+        Some(run.1)
+    }
+
     /// The next batch of the piece.
     fn take_batch(&mut self) -> Result<Taken> {
         let Some(segment) = self.segment.upgrade() else {
@@ -204,7 +213,21 @@ impl LogFeed {
         loop {
             let rest = self.piece.get(at..).unwrap_or(&[]);
             let offset = self.piece_offset + at as u64;
-            let Some((header, payload)) = whole_record(&segment, offset, rest)? else {
+            let record = match whole_record(&segment, offset, rest) {
+                Err(damage)
+                    if batch
+                        .as_ref()
+                        .is_none_or(|batch| batch.last <= self.position) =>
+                {
+                    // The numbers that follow tell whether anything wanted was there.
+                    self.offset = self.behind_hole(&segment, offset).ok_or(damage)?;
+                    self.previous = None;
+                    self.piece.clear();
+                    return Ok(Taken::NeedsBytes(1));
+                }
+                record => record?,
+            };
+            let Some((header, payload)) = record else {
                 if batch.is_some() && self.core.has_bug(SeededBug::ChangeBatchSplit) {
                     break;
                 }

@@ -333,7 +333,7 @@ impl Core {
             let Some(segment) = segments.get(&span.segment) else {
                 continue;
             };
-            // What the system has in memory is not worth a queue.
+            // A read that the page cache answers is not worth a queue.
             memory.resize((span.end - span.start) as usize, 0);
             if segment.file.read_cached_at(&mut memory, span.start) < memory.len() {
                 requests.push(span.request(segment, tag as u64)?);
