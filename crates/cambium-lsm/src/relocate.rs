@@ -21,7 +21,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use cambium_base::Result;
 
 use crate::entry::{Lookup, Moment};
-use crate::memtable::{Memtable, Replacement};
+use crate::memtable::Memtable;
 use crate::tree::Tree;
 
 /// What [`Tree::relocate`] came to.
@@ -161,11 +161,7 @@ impl Tree {
                 .iter()
                 .map(|memtable| memtable.since(hash, entry.key, sequence, old));
             let hidden = came.flatten().next();
-            match hidden {
-                Some(Replacement::Changed) => Relocation::Changed,
-                Some(_) => Relocation::Superseded,
-                None => self.relocate_in(&view.active, entry),
-            }
+            hidden.unwrap_or_else(|| self.relocate_in(&view.active, entry))
         });
         Some(relocated.collect())
     }
@@ -173,10 +169,6 @@ impl Tree {
     fn relocate_in(&self, active: &Memtable, entry: &Replaced<'_>) -> Relocation {
         let hash = self.context.hash(entry.key);
         let (old, new) = (entry.old_value, entry.new_value);
-        match active.relocate(hash, entry.key, entry.sequence, old, new) {
-            Replacement::Done => Relocation::Done,
-            Replacement::Superseded => Relocation::Superseded,
-            Replacement::Changed => Relocation::Changed,
-        }
+        active.relocate(hash, entry.key, entry.sequence, old, new)
     }
 }

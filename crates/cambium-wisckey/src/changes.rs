@@ -214,14 +214,9 @@ impl LogFeed {
             let rest = self.piece.get(at..).unwrap_or(&[]);
             let offset = self.piece_offset + at as u64;
             let record = match whole_record(&segment, offset, rest) {
-                Err(damage)
-                    if batch
-                        .as_ref()
-                        .is_none_or(|batch| batch.last <= self.position) =>
-                {
-                    // The numbers that follow tell whether anything wanted was there.
+                Err(damage) if batch.is_none() && self.previous.is_none() => {
+                    // The number that follows tells whether anything wanted was there.
                     self.offset = self.behind_hole(&segment, offset).ok_or(damage)?;
-                    self.previous = None;
                     self.piece.clear();
                     return Ok(Taken::NeedsBytes(1));
                 }
@@ -233,6 +228,15 @@ impl LogFeed {
                 }
                 return Ok(Taken::NeedsBytes(at - begin + record_bytes(rest)));
             };
+            let last = header
+                .sequence
+                .0
+                .saturating_add(u64::from(header.batch_remaining));
+            if self.previous.is_none() && last <= self.position {
+                // Blocks of other records of the same batch may have gone back.
+                self.offset = offset + header.total_bytes(ALIGNMENT);
+                return Ok(Taken::Skipped);
+            }
             let batch = match &mut batch {
                 Some(batch) => batch,
                 None => batch.insert(self.begin_batch(&segment, offset, &header)?),
