@@ -106,7 +106,7 @@ pub(crate) struct BadBlock(pub usize);
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     bytes: Arc<[u8]>,
-    /// Where the entries begin.
+    /// The entries begin here.
     start: usize,
     /// Where the entries end and the restarts begin.
     entries_end: usize,
@@ -261,7 +261,7 @@ pub(crate) struct BlockCursor {
 #[derive(Debug)]
 struct Passed {
     start: usize,
-    /// Where its key begins among the keys of all.
+    /// Its key begins here among the keys of all.
     key: usize,
     sequence: u64,
     kind: EntryKind,

@@ -134,7 +134,7 @@ enum Standing {
     Backward,
 }
 
-/// Where a walk along the leading source came to.
+/// The end of a walk along the leading source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Led {
     /// To an entry with a value.

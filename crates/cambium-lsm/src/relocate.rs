@@ -54,8 +54,8 @@ pub struct Replaced<'a> {
 pub struct Seen(pub(crate) Weak<Memtable>);
 
 impl Tree {
-    /// What is visible now of several keys, with what [`Tree::relocate_all`] need not look
-    /// at again; see [`Tree::multi_get_current`].
+    /// Looks up several keys as they are visible now, as [`Tree::multi_get_current`] does;
+    /// answers the lookups, and up to where [`Tree::relocate_all`] need not look again.
     ///
     /// # Errors
     /// As [`Tree::multi_get`].

@@ -187,8 +187,8 @@ impl LogFeed {
         }
     }
 
-    /// Where a run of freed values ends that has given its blocks back, if an offset lies in
-    /// it. Only writes that no consumer needed are in such a run.
+    /// The end of the run of freed values in which an offset lies. A run that has given its
+    /// blocks back holds only writes that no consumer needed.
     fn behind_hole(&self, segment: &Segment, offset: u64) -> Option<u64> {
         let runs = self.core.ledger.holes_of(segment.number);
         let mut runs = runs.into_iter();

@@ -219,7 +219,7 @@ fn a_consumer_reads_on_behind_what_was_given_back_before_it_came() {
     let large = [("replay_bytes", "1MiB"), ("segment_bytes", "1MiB")];
     let options = tiny(&[&large[..], &[("hole_bytes", "1"), ("space_limit", "1000")]].concat());
     let store = create(&environment, &options);
-    // Of a batch, what is in the middle goes.
+    // The middle of a batch is overwritten, and goes.
     let mut batch = WriteBatch::new();
     for number in 0..40u8 {
         batch.put([number], [number; 200]);
