@@ -209,6 +209,15 @@ pub(crate) struct OpenRun {
     taken_at: u64,
 }
 
+impl OpenRun {
+    /// So many nodes are expected, unless more is known.
+    pub fn expect(&mut self, nodes: u64) {
+        if self.last == 0 {
+            self.last = nodes;
+        }
+    }
+}
+
 /// A run is not gone on with when this much lies after it: its place may be on its
 /// way to the device.
 pub(crate) const FARTHEST_BACK: u64 = 1 << 20;

@@ -21,10 +21,11 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
+use cambium_base::Value;
 use cambium_base::coding::{common_prefix, u32_at};
 use cambium_base::varint::{put_varint, varint_at};
 
-use crate::entry::{EntryKind, EntryRef, compare};
+use crate::entry::{EntryKind, EntryRef, compare, same_key};
 
 /// Builds a block from entries in order.
 #[derive(Debug)]
@@ -100,10 +101,13 @@ const MOST_STEPS: usize = 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadBlock(pub usize);
 
-/// A block in memory; cheap to clone.
+/// A block in memory; cheap to clone. It may be a part of bytes that were read together:
+/// offsets below are those in all of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     bytes: Arc<[u8]>,
+    /// The entries begin here.
+    start: usize,
     /// Where the entries end and the restarts begin.
     entries_end: usize,
     restarts: usize,
@@ -113,25 +117,34 @@ impl Block {
     /// Takes bytes for a block.
     pub fn new(bytes: Arc<[u8]>) -> Result<Self, BadBlock> {
         let length = bytes.len();
-        let Some(count_at) = length.checked_sub(4) else {
-            return Err(BadBlock(0));
-        };
+        Self::within(bytes, 0..length)
+    }
+
+    /// Takes a part of bytes for a block.
+    pub fn within(bytes: Arc<[u8]>, range: Range<usize>) -> Result<Self, BadBlock> {
+        let start = range.start;
+        let count_at = range.end.checked_sub(4).filter(|&at| at >= start);
+        let count_at = count_at.filter(|_| range.end <= bytes.len());
+        let count_at = count_at.ok_or(BadBlock(0))?;
         let restarts = u32_at(&bytes, count_at) as usize;
+        let bad = BadBlock(count_at - start);
         let entries_end = restarts
             .checked_mul(4)
             .and_then(|table| count_at.checked_sub(table))
-            .ok_or(BadBlock(count_at))?;
-        if (restarts == 0) != (entries_end == 0) {
-            return Err(BadBlock(count_at));
+            .filter(|&end| end >= start)
+            .ok_or(bad)?;
+        if (restarts == 0) != (entries_end == start) {
+            return Err(bad);
         }
         Ok(Block {
             bytes,
+            start,
             entries_end,
             restarts,
         })
     }
 
-    /// What it was made of.
+    /// All bytes that it is a part of.
     pub fn bytes(&self) -> &Arc<[u8]> {
         &self.bytes
     }
@@ -143,11 +156,11 @@ impl Block {
 
     fn restart(&self, number: usize) -> Result<usize, BadBlock> {
         let at = self.entries_end + number * 4;
-        let offset = u32_at(&self.bytes, at) as usize;
+        let offset = self.start + u32_at(&self.bytes, at) as usize;
         if offset < self.entries_end {
             Ok(offset)
         } else {
-            Err(BadBlock(at))
+            Err(BadBlock(at - self.start))
         }
     }
 
@@ -155,7 +168,7 @@ impl Block {
     #[inline]
     fn head(&self, offset: usize) -> Result<Head, BadBlock> {
         let bytes = &self.bytes[..self.entries_end];
-        let bad = BadBlock(offset);
+        let bad = BadBlock(offset - self.start);
         let (lengths, mut at) = lengths_at(bytes, offset).ok_or(bad)?;
         let [shared, own, value] = lengths;
         let kind = bytes.get(at).copied().and_then(EntryKind::from_byte);
@@ -186,7 +199,7 @@ impl Block {
             let offset = self.restart(middle)?;
             let head = self.head(offset)?;
             if head.shared != 0 {
-                return Err(BadBlock(offset));
+                return Err(BadBlock(offset - self.start));
             }
             let place = (&self.bytes[head.own.clone()], head.sequence);
             if compare(place, (key, sequence)) == Ordering::Less {
@@ -238,6 +251,21 @@ pub(crate) struct BlockCursor {
     value: Range<usize>,
     /// Where the entry begins, if it stands at one.
     start: Option<usize>,
+    /// Going backward: the entries from the last restart up to this one, the next to be
+    /// visited last, and their keys.
+    passed: Vec<Passed>,
+    passed_keys: Vec<u8>,
+}
+
+/// An entry that a walk backward comes to.
+#[derive(Debug)]
+struct Passed {
+    start: usize,
+    /// Its key begins here among the keys of all.
+    key: usize,
+    sequence: u64,
+    kind: EntryKind,
+    value: Range<usize>,
 }
 
 impl BlockCursor {
@@ -250,6 +278,8 @@ impl BlockCursor {
             kind: EntryKind::Value,
             value: 0..0,
             start: None,
+            passed: Vec::new(),
+            passed_keys: Vec::new(),
         }
     }
 
@@ -271,29 +301,43 @@ impl BlockCursor {
         })
     }
 
+    /// The value from its byte `from` on; shares the block.
+    #[inline]
+    pub fn shared_value(&self, from: usize) -> Value {
+        let start = (self.value.start + from).min(self.value.end);
+        Value::part_of(&self.block.bytes, start..self.value.end)
+    }
+
     fn outside(&mut self) {
         self.start = None;
     }
 
+    /// Goes to the entry at `offset`; true if it has the key of the one before.
     #[inline]
-    fn read_at(&mut self, offset: usize) -> Result<(), BadBlock> {
+    fn read_at(&mut self, offset: usize) -> Result<bool, BadBlock> {
         let head = self.block.head(offset)?;
         if head.shared > self.key.len() {
-            return Err(BadBlock(offset));
+            return Err(BadBlock(offset - self.block.start));
         }
+        let own = &self.block.bytes[head.own];
+        let repeats = match head.shared {
+            0 => same_key(own, &self.key),
+            shared => own.is_empty() && shared == self.key.len(),
+        };
         self.key.truncate(head.shared);
-        self.key.extend_from_slice(&self.block.bytes[head.own]);
+        self.key.extend_from_slice(own);
         self.sequence = head.sequence;
         self.kind = head.kind;
         self.value = head.value;
         self.start = Some(offset);
-        Ok(())
+        Ok(repeats)
     }
 
     fn go_to_restart(&mut self, number: usize) -> Result<(), BadBlock> {
         let offset = self.block.restart(number)?;
+        self.passed.clear();
         self.key.clear();
-        self.read_at(offset)
+        self.read_at(offset).map(drop)
     }
 
     /// To the first entry.
@@ -373,14 +417,37 @@ impl BlockCursor {
             self.outside();
             return Ok(());
         }
-        self.read_at(self.value.end)
+        self.passed.clear();
+        self.read_at(self.value.end).map(drop)
     }
 
-    /// To the entry before: reads on from the restart before it.
+    /// To the next entry; true if it has the same key. `None` if there is no other in the
+    /// block: it stays where it is.
+    #[inline]
+    pub fn next_within(&mut self) -> Result<Option<bool>, BadBlock> {
+        if self.start.is_none() || self.value.end >= self.block.entries_end {
+            return Ok(None);
+        }
+        self.passed.clear();
+        self.read_at(self.value.end).map(Some)
+    }
+
+    /// To the entry before. Reads on from the restart before it, and remembers what it
+    /// passes: that comes next.
     pub fn previous(&mut self) -> Result<(), BadBlock> {
         let Some(start) = self.start else {
             return Ok(());
         };
+        if let Some(before) = self.passed.pop() {
+            self.key.clear();
+            self.key.extend_from_slice(&self.passed_keys[before.key..]);
+            self.passed_keys.truncate(before.key);
+            self.sequence = before.sequence;
+            self.kind = before.kind;
+            self.value = before.value;
+            self.start = Some(before.start);
+            return Ok(());
+        }
         let (mut low, mut high) = (0, self.block.restarts);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -395,7 +462,16 @@ impl BlockCursor {
             return Ok(());
         };
         self.go_to_restart(restart)?;
+        self.passed_keys.clear();
         while self.value.end < start {
+            self.passed.push(Passed {
+                start: self.start.unwrap_or(start),
+                key: self.passed_keys.len(),
+                sequence: self.sequence,
+                kind: self.kind,
+                value: self.value.clone(),
+            });
+            self.passed_keys.extend_from_slice(&self.key);
             self.read_at(self.value.end)?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::kept::KeptView;
 use crate::level_source::{LevelSource, Tables};
 use crate::merge::MergeSource;
 use crate::table::Table;
-use crate::table_cursor::{Blocks, Stream, TableCursor};
+use crate::table_cursor::{Blocks, TableCursor};
 use crate::tree::Tree;
 use crate::version::{TableFile, Version};
 
@@ -126,9 +126,13 @@ impl Tree {
         let mut tables: Vec<Vec<Arc<TableFile>>> = Vec::new();
         tables.extend(version.levels[0].iter().map(|file| vec![file.clone()]));
         tables.extend(version.levels[1..].iter().cloned());
-        let sources = tables
-            .iter()
-            .map(|files| LevelSource::new(&self.context, Tables::Listed(files.clone()), true));
+        let sources = tables.iter().map(|files| {
+            LevelSource::new(
+                &self.context,
+                Tables::Listed(files.clone()),
+                Blocks::Streamed,
+            )
+        });
         let mut merged = MergeSource::new(sources.collect());
         merged.seek_first()?;
         // The key, its newest entry's number and rank, and whether it was reported.
@@ -188,7 +192,7 @@ impl Tree {
                 "entries, deletes and range tombstones are {told:?} by the table and {known:?} by the manifest"
             )));
         }
-        let mut cursor = TableCursor::new(table.clone(), Blocks::Streamed(Stream::default()));
+        let mut cursor = TableCursor::new(table.clone(), Blocks::Streamed);
         cursor.seek_first()?;
         let (mut entries, mut deletes) = (0, 0);
         let mut before: Option<(Vec<u8>, u64)> = None;

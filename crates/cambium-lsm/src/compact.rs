@@ -17,6 +17,7 @@ use crate::merge::MergeSource;
 use crate::owner::{DropObserver, DroppedEntry, JobKind};
 use crate::retain::{Retainer, Verdict};
 use crate::seeded_bug::SeededBug;
+use crate::table_cursor::Blocks;
 use crate::table_writer::TableWriter;
 use crate::tombstones::RangeTombstones;
 use crate::tree::Tree;
@@ -85,7 +86,7 @@ pub(crate) struct CompactionJob {
     plan: Plan,
     retainer: Retainer,
     observer: Box<dyn DropObserver>,
-    source: Option<MergeSource<Box<dyn Source>>>,
+    source: Option<MergeSource<LevelSource>>,
     outputs: Outputs,
     /// Range tombstones of the outputs.
     tombstones: RangeTombstones,
@@ -121,7 +122,7 @@ impl CompactionJob {
     }
 
     fn open(&mut self, tree: &Tree) -> Result<()> {
-        let mut sources: Vec<Box<dyn Source>> = Vec::new();
+        let mut sources = Vec::new();
         let mut tombstones = RangeTombstones::default();
         for (_, file) in self.plan.inputs() {
             if file.metadata.range_tombstones > 0 {
@@ -138,11 +139,8 @@ impl CompactionJob {
             _ => vec![self.plan.upper.clone()],
         };
         for files in each.into_iter().chain([self.plan.lower.clone()]) {
-            sources.push(Box::new(LevelSource::new(
-                &tree.context,
-                Tables::Listed(files),
-                true,
-            )));
+            let tables = Tables::Listed(files);
+            sources.push(LevelSource::new(&tree.context, tables, Blocks::Streamed));
         }
         let mut source = MergeSource::new(sources);
         source.seek_first()?;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use cambium_base::Result;
+use cambium_base::{Result, Value};
 
 use crate::entry::{EntryKind, EntryRef, Moment, Source, leading, same_key};
 use crate::level_source::{LevelSource, Tables};
 use crate::merge::MergeSource;
 use crate::run::RunSource;
+use crate::table_cursor::Blocks;
 use crate::tombstones::RangeTombstones;
 use crate::tree::{Tree, View};
 use crate::version::TableFile;
@@ -36,11 +37,14 @@ pub struct Cursor {
     /// Of `to`.
     to_leading: u128,
     standing: Standing,
+    /// Going forward: the leading source's block ends before all other sources' entries and
+    /// before the end of the range.
+    leads: bool,
     /// Of the entry, or while going forward of the one before.
     key: Vec<u8>,
     /// Of the entry, while going backward.
     sequence: u64,
-    value: Vec<u8>,
+    value: Value,
     /// Keeps its tables from being removed.
     _view: Arc<View>,
 }
@@ -60,6 +64,30 @@ macro_rules! of_either {
             CursorSource::Tables($inner) => $call,
         }
     };
+}
+
+impl CursorSource {
+    /// A key that no entry lies behind of the block that it stands in, if it reads tables.
+    #[inline]
+    fn block_end(&self) -> Option<&[u8]> {
+        match self {
+            CursorSource::Run(_) => None,
+            CursorSource::Tables(source) => source.table_cursor()?.block_end(),
+        }
+    }
+
+    /// The value that it stands at, from its byte `from` on: a part of a table's block, or a
+    /// copy.
+    #[inline]
+    fn shared_value(&self, from: usize) -> Option<Value> {
+        match self {
+            CursorSource::Run(source) => {
+                let value = source.entry()?.value;
+                Some(Value::copy_of(value.get(from..)?))
+            }
+            CursorSource::Tables(source) => source.table_cursor()?.shared_value(from),
+        }
+    }
 }
 
 impl Source for CursorSource {
@@ -106,6 +134,17 @@ enum Standing {
     Backward,
 }
 
+/// The end of a walk along the leading source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Led {
+    /// To an entry with a value.
+    Found,
+    /// To the end of what it leads; an entry of the key there was the newest of its key.
+    Decided,
+    /// To the same; the moment sees an older entry of the key there, if any.
+    Undecided,
+}
+
 impl Tree {
     /// A cursor over `[from, to)`, `None` for no bound, as of a moment that the
     /// caller has pinned. It stands outside until it is sought.
@@ -141,7 +180,7 @@ impl Tree {
         }
         let version = &view.version;
         let mut add = |tables| {
-            let source = LevelSource::new(&self.context, tables, false);
+            let source = LevelSource::new(&self.context, tables, Blocks::Cached);
             sources.push(CursorSource::Tables(Box::new(source)));
         };
         for (level, files) in version.levels.iter().enumerate() {
@@ -177,9 +216,10 @@ impl Tree {
             to: to.map(<[u8]>::to_vec),
             to_leading: to.map_or(0, leading),
             standing: Standing::Outside,
+            leads: false,
             key: Vec::new(),
             sequence: 0,
-            value: Vec::new(),
+            value: Value::copy_of(&[]),
             _view: view,
         })
     }
@@ -202,6 +242,21 @@ impl Cursor {
                 value: &self.value,
             }),
         }
+    }
+
+    /// The value of the entry that it stands at, from its byte `from` on. It shares the
+    /// block that the entry lies in.
+    #[inline]
+    pub fn value_from(&self, from: usize) -> Value {
+        let value = match self.standing {
+            Standing::Outside => None,
+            Standing::Forward => self.merged.lead().and_then(|lead| lead.shared_value(from)),
+            Standing::Backward => {
+                let length = self.value.len();
+                Some(self.value.slice(from.min(length)..length))
+            }
+        };
+        value.unwrap_or_else(|| Value::copy_of(&[]))
     }
 
     /// To the first entry of the range.
@@ -253,7 +308,11 @@ impl Cursor {
         // Outside, if the sources fail.
         match std::mem::replace(&mut self.standing, Standing::Outside) {
             Standing::Outside => return Ok(()),
-            Standing::Forward => self.skip_key_forward()?,
+            Standing::Forward => match self.next_of_lead()? {
+                Led::Found => return Ok(()),
+                Led::Decided => self.skip_key_forward()?,
+                Led::Undecided => self.merged.next()?,
+            },
             Standing::Backward => self.merged.seek(&self.key, 0)?,
         }
         self.settle_forward()
@@ -270,6 +329,44 @@ impl Cursor {
             Standing::Backward => {}
         }
         self.settle_backward()
+    }
+
+    /// To the next entry of the leading source's block, where no other source has to be
+    /// looked at.
+    #[inline]
+    fn next_of_lead(&mut self) -> Result<Led> {
+        let mut came_to = Led::Decided;
+        if !std::mem::take(&mut self.leads) {
+            return Ok(came_to);
+        }
+        let Some(CursorSource::Tables(lead)) = self.merged.lead_mut() else {
+            return Ok(came_to);
+        };
+        while let Some(repeats) = lead.next_within()? {
+            if repeats && came_to == Led::Decided {
+                continue;
+            }
+            came_to = Led::Undecided;
+            let Some(entry) = lead.entry() else {
+                break;
+            };
+            if entry.sequence <= self.moment {
+                came_to = Led::Decided;
+                if is_live(&entry, &self.tombstones, self.moment) {
+                    (self.leads, self.standing) = (true, Standing::Forward);
+                    return Ok(Led::Found);
+                }
+            }
+        }
+        Ok(came_to)
+    }
+
+    /// Finds out whether the block that the leading source stands in can be walked alone.
+    #[inline]
+    fn note_lead(&mut self) {
+        let end = self.merged.lead().and_then(CursorSource::block_end);
+        let leads = |end: &[u8]| self.merged.leads_to(end) && !self.is_behind_range(end);
+        self.leads = end.is_some_and(leads);
     }
 
     /// Copies the key at which the merged sources stand.
@@ -320,6 +417,7 @@ impl Cursor {
             // The newest that the moment sees: it decides for its key.
             if is_live(&entry, &self.tombstones, self.moment) {
                 self.standing = Standing::Forward;
+                self.note_lead();
                 return Ok(());
             }
             self.skip_key_forward()?;
@@ -344,8 +442,9 @@ impl Cursor {
                 if entry.sequence <= self.moment {
                     live = is_live(&entry, &self.tombstones, self.moment);
                     self.sequence = entry.sequence;
-                    self.value.clear();
-                    self.value.extend_from_slice(entry.value);
+                    let lead = self.merged.lead();
+                    let value = lead.and_then(|lead| lead.shared_value(0));
+                    self.value = value.unwrap_or_else(|| Value::copy_of(&[]));
                 }
                 self.merged.previous()?;
             }

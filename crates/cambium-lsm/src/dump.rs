@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cambium_base::Result;
 
 use crate::entry::{EntryKind, Source};
-use crate::table_cursor::{Blocks, Stream, TableCursor};
+use crate::table_cursor::{Blocks, TableCursor};
 use crate::tree::Tree;
 
 /// One line of a dump, in the order of the tree.
@@ -80,7 +80,7 @@ impl Tree {
                     })?;
                 }
             }
-            let blocks = Blocks::Streamed(Stream::default());
+            let blocks = Blocks::Streamed;
             let mut cursor = TableCursor::new(Arc::clone(&table), blocks);
             cursor.seek_first()?;
             while let Some(entry) = cursor.entry() {

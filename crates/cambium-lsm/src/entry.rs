@@ -112,36 +112,6 @@ pub(crate) trait Source: Send + std::fmt::Debug {
     fn entry(&self) -> Option<EntryRef<'_>>;
 }
 
-impl Source for Box<dyn Source> {
-    fn seek(&mut self, key: &[u8], sequence: u64) -> cambium_base::Result<()> {
-        (**self).seek(key, sequence)
-    }
-
-    fn seek_before(&mut self, key: &[u8], sequence: u64) -> cambium_base::Result<()> {
-        (**self).seek_before(key, sequence)
-    }
-
-    fn seek_first(&mut self) -> cambium_base::Result<()> {
-        (**self).seek_first()
-    }
-
-    fn seek_last(&mut self) -> cambium_base::Result<()> {
-        (**self).seek_last()
-    }
-
-    fn next(&mut self) -> cambium_base::Result<()> {
-        (**self).next()
-    }
-
-    fn previous(&mut self) -> cambium_base::Result<()> {
-        (**self).previous()
-    }
-
-    fn entry(&self) -> Option<EntryRef<'_>> {
-        (**self).entry()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cambium_base::Result;
 
 use crate::entry::{EntryRef, Source};
-use crate::table_cursor::{Blocks, Stream, TableCursor};
+use crate::table_cursor::{Blocks, TableCursor};
 use crate::tree::Context;
 use crate::version::{TableFile, Version};
 
@@ -35,18 +35,18 @@ impl Tables {
 pub(crate) struct LevelSource {
     context: Arc<Context>,
     tables: Tables,
-    streamed: bool,
+    blocks: Blocks,
     at: usize,
     cursor: Option<TableCursor>,
 }
 
 impl LevelSource {
-    /// Outside. `streamed` reads many blocks at once, past the cache.
-    pub fn new(context: &Arc<Context>, tables: Tables, streamed: bool) -> Self {
+    /// Outside.
+    pub fn new(context: &Arc<Context>, tables: Tables, blocks: Blocks) -> Self {
         LevelSource {
             context: context.clone(),
             tables,
-            streamed,
+            blocks,
             at: 0,
             cursor: None,
         }
@@ -59,14 +59,24 @@ impl LevelSource {
             return Ok(false);
         };
         let table = self.context.table(file)?;
-        let blocks = if self.streamed {
-            Blocks::Streamed(Stream::default())
-        } else {
-            Blocks::Cached
-        };
         self.at = at;
-        self.cursor = Some(TableCursor::new(table, blocks));
+        self.cursor = Some(TableCursor::new(table, self.blocks));
         Ok(true)
+    }
+
+    /// The cursor of the table that is open.
+    #[inline]
+    pub fn table_cursor(&self) -> Option<&TableCursor> {
+        self.cursor.as_ref()
+    }
+
+    /// As [`TableCursor::next_within`].
+    #[inline]
+    pub fn next_within(&mut self) -> Result<Option<bool>> {
+        match &mut self.cursor {
+            Some(cursor) => cursor.next_within(),
+            None => Ok(None),
+        }
     }
 
     fn go(&mut self, go: impl FnOnce(&mut TableCursor) -> Result<()>) -> Result<()> {

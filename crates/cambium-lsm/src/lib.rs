@@ -60,7 +60,6 @@ mod manifest;
 mod memtable;
 mod merge;
 mod multi_get;
-mod newest;
 mod open;
 mod options;
 mod owner;

@@ -205,7 +205,7 @@ fn encode_table(bytes: &mut Vec<u8>, table: &TableMetadata) {
     ] {
         put_varint(bytes, number);
     }
-    bytes.push(u8::from(table.sole) | u8::from(table.has_versions) << 1);
+    bytes.push(u8::from(table.has_versions) << 1);
     put_varint_prefixed(bytes, &table.range.smallest);
     let (kind, key): (u8, &[u8]) = match &table.range.upper {
         UpperBound::Inclusive(key) => (0, key),
@@ -241,7 +241,6 @@ fn decode_table(decoder: &mut Decoder<'_>) -> Option<TableMetadata> {
         smallest_sequence,
         largest_sequence,
         range: KeyRange { smallest, upper },
-        sole: flags & 1 != 0,
         has_versions: flags & 2 != 0,
     })
 }
@@ -504,7 +503,6 @@ mod tests {
                 smallest: b"a".to_vec(),
                 upper,
             },
-            sole: number == 1,
             has_versions: number == 2,
         };
         let edit = Edit {

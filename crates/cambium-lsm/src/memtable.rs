@@ -27,6 +27,7 @@ use cambium_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use cambium_io::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::entry::{EntryKind, EntryRef, Moment};
+use crate::relocate::Relocation;
 use crate::run::Run;
 use crate::tombstones::RangeTombstones;
 
@@ -67,17 +68,6 @@ pub(crate) fn entry_bytes_at(piece: &[u8], offset: usize) -> usize {
     let header = &piece[offset..];
     let bytes = ENTRY_HEADER_BYTES + u32_at(header, 4) as usize + u32_at(header, 16) as usize;
     bytes.next_multiple_of(ENTRY_ALIGNMENT)
-}
-
-/// What [`Memtable::relocate`] met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Replacement {
-    /// The entry has the new value.
-    Done,
-    /// A newer entry of the key is there.
-    Superseded,
-    /// The entry is there with another value than expected.
-    Changed,
 }
 
 #[derive(Debug)]
@@ -279,12 +269,8 @@ impl Memtable {
         self.largest_sequence.load(Ordering::Acquire)
     }
 
-    fn shard_number(&self, hash: u64) -> usize {
-        (hash >> 32) as usize % self.shards.len()
-    }
-
     fn shard(&self, hash: u64) -> &RwLock<Shard> {
-        &self.shards[self.shard_number(hash)]
+        &self.shards[(hash >> 32) as usize % self.shards.len()]
     }
 
     fn shared(&self, hash: u64) -> RwLockReadGuard<'_, Shard> {
@@ -328,7 +314,7 @@ impl Memtable {
         sequence: u64,
         old_value: &[u8],
         new_value: &[u8],
-    ) -> Replacement {
+    ) -> Relocation {
         let entry = EntryRef {
             key,
             sequence,
@@ -348,7 +334,7 @@ impl Memtable {
         drop(shard);
         let bytes = ENTRY_HEADER_BYTES + key.len() + new_value.len();
         self.count(bytes as u64 + SLOT_BYTES, sequence);
-        Replacement::Done
+        Relocation::Done
     }
 
     /// What is here that keeps the entry (key, sequence) with `old_value` from being
@@ -359,7 +345,7 @@ impl Memtable {
         key: &[u8],
         sequence: u64,
         old_value: &[u8],
-    ) -> Option<Replacement> {
+    ) -> Option<Relocation> {
         self.hides(&self.shared(hash), hash, key, sequence, old_value)
     }
 
@@ -370,9 +356,9 @@ impl Memtable {
         key: &[u8],
         sequence: u64,
         old_value: &[u8],
-    ) -> Option<Replacement> {
+    ) -> Option<Relocation> {
         if self.newest_range_over(key, Moment::MAX) > sequence {
-            return Some(Replacement::Superseded);
+            return Some(Relocation::Superseded);
         }
         let newest = shard.newest(hash as u32, key);
         if newest == 0 {
@@ -380,10 +366,10 @@ impl Memtable {
         }
         let found = shard.entry(newest);
         if found.sequence > sequence {
-            return Some(Replacement::Superseded);
+            return Some(Relocation::Superseded);
         }
         let is_other = found.kind != EntryKind::Value || found.value != old_value;
-        (found.sequence == sequence && is_other).then_some(Replacement::Changed)
+        (found.sequence == sequence && is_other).then_some(Relocation::Changed)
     }
 
     /// The newest entry of a key at a moment, handed to `take`.
@@ -404,36 +390,6 @@ impl Memtable {
             place = shard.previous(place);
         }
         None
-    }
-
-    /// Hands the newest entry of each of some keys to `take`, of those that are here;
-    /// `places` are theirs among hashes and keys.
-    pub fn newest_of_many(
-        &self,
-        hashes: &[u64],
-        keys: &[&[u8]],
-        places: &[usize],
-        mut take: impl FnMut(usize, EntryRef<'_>),
-    ) {
-        let mut by_shard: Vec<Vec<usize>> = vec![Vec::new(); self.shards.len()];
-        for &place in places {
-            by_shard[self.shard_number(hashes[place])].push(place);
-        }
-        // Let go after so many: writers wait for them.
-        for places in by_shard.iter().flat_map(|places| places.chunks(64)) {
-            let shard = self.shared(hashes[places[0]]);
-            for &place in places {
-                let newest = shard.newest(hashes[place] as u32, keys[place]);
-                if newest != 0 {
-                    take(place, shard.entry(newest));
-                }
-            }
-        }
-    }
-
-    /// True if there are range tombstones.
-    pub fn has_ranges(&self) -> bool {
-        self.range_count.load(Ordering::Acquire) > 0
     }
 
     /// The newest range tombstone over a key at a moment, or 0.

@@ -47,6 +47,29 @@ impl<S: Source> MergeSource<S> {
         self.order.first().copied()
     }
 
+    /// The source that the entry comes from.
+    #[inline]
+    pub fn lead(&self) -> Option<&S> {
+        self.sources.get(*self.order.first()?)
+    }
+
+    /// The same; it may be moved as long as its entries lie before a key that
+    /// [`MergeSource::leads_to`].
+    #[inline]
+    pub fn lead_mut(&mut self) -> Option<&mut S> {
+        self.sources.get_mut(*self.order.first()?)
+    }
+
+    /// True if all entries of other sources lie behind `key`, going forward.
+    #[inline]
+    pub fn leads_to(&self, key: &[u8]) -> bool {
+        let is_before = |second: &Second| match leading(key).cmp(&second.leading) {
+            Ordering::Equal => key < second.key.as_slice(),
+            other => other == Ordering::Less,
+        };
+        self.forward && self.second.as_ref().is_none_or(is_before)
+    }
+
     /// The order in which two sources come, as the direction has it.
     fn compare(&self, one: usize, other: usize) -> Ordering {
         let (Some(first), Some(second)) = (self.sources[one].entry(), self.sources[other].entry())
@@ -197,9 +220,9 @@ mod tests {
     /// (key, sequence, rank)
     type Place = (u8, u64, usize);
 
-    fn merged(sources: &[Vec<(u8, u64)>]) -> (MergeSource<Box<dyn Source>>, Vec<Place>) {
+    fn merged(sources: &[Vec<(u8, u64)>]) -> (MergeSource<RunSource>, Vec<Place>) {
         let mut all = Vec::new();
-        let mut boxed: Vec<Box<dyn Source>> = Vec::new();
+        let mut runs = Vec::new();
         for (rank, places) in sources.iter().enumerate() {
             let memtable = Memtable::new(1);
             let mut unique = places.clone();
@@ -217,13 +240,13 @@ mod tests {
                 );
                 all.push((key, sequence, rank));
             }
-            boxed.push(Box::new(RunSource::new(memtable.one_run())));
+            runs.push(RunSource::new(memtable.one_run()));
         }
         all.sort_by_key(|&(key, sequence, rank)| (key, std::cmp::Reverse(sequence), rank));
-        (MergeSource::new(boxed), all)
+        (MergeSource::new(runs), all)
     }
 
-    fn place(source: &MergeSource<Box<dyn Source>>) -> Option<Place> {
+    fn place(source: &MergeSource<RunSource>) -> Option<Place> {
         let entry = source.entry()?;
         let rank = usize::from(entry.value[0]);
         Some((entry.key[0], entry.sequence, rank))

@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use cambium_base::{Error, Result};
 use cambium_io::batch::read_all;
-use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, ReadRequest};
 
 use crate::block::{Block, BlockCursor};
@@ -181,7 +180,7 @@ impl Tree {
         moment: Moment,
     ) -> Result<Vec<Lookup>> {
         let gets = &self.context.counters.gets;
-        gets.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        gets.add(keys.len() as u64);
         let mut answers = vec![Lookup::Absent; keys.len()];
         let mut waiting: Vec<usize> = (0..keys.len()).collect();
         let in_order = keys.len() >= MANY_KEYS && keys.is_sorted();

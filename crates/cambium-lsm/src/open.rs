@@ -157,10 +157,9 @@ impl Tree {
             ..edit
         };
         let synced = !options.has_bug(SeededBug::EditUnsynced);
-        manifest.append(&edit, synced).map_err(|failure| {
-            self.owner.refused();
-            self.unless_refused(failure)
-        })?;
+        manifest
+            .append(&edit, synced)
+            .map_err(|failure| self.unless_refused(failure))?;
         if edit.changes_kept() {
             // No log can do it again: if it is lost, that is damage.
             manifest

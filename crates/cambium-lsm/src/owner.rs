@@ -95,10 +95,6 @@ pub trait Owner: Send + Sync + fmt::Debug {
     /// the tree.
     fn committed(&self, note: &[u8], full: bool) -> Result<()>;
 
-    /// The edit whose note an observer gave last was not made: its job's entries are
-    /// still there.
-    fn refused(&self) {}
-
     /// All that the notes committed so far say, as one: a new manifest begins
     /// with it.
     fn full_note(&self) -> Vec<u8>;

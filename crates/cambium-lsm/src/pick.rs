@@ -18,14 +18,21 @@ use crate::tree::Tree;
 use crate::version::{TableFile, Version, bytes_of, range_of};
 
 impl Tree {
-    /// Bytes that a level below 0 should have at most.
-    pub(crate) fn level_target(&self, level: usize) -> u64 {
+    /// Bytes that a level below 0 should have at most. What levels above the lowest hold, the
+    /// lowest holds an older entry of, mostly: so they stay in proportion to it.
+    pub(crate) fn level_target(&self, version: &Version, level: usize) -> u64 {
         let options = &self.context.options;
-        let mut target = options.level_base_bytes;
-        for _ in 1..level {
-            target = target.saturating_mul(u64::from(options.level_ratio));
+        let ratio = u64::from(options.level_ratio);
+        let times = ratio.saturating_pow(level as u32 - 1);
+        let most = options.level_base_bytes.saturating_mul(times);
+        let lowest = version.levels.iter().rposition(|files| !files.is_empty());
+        match lowest {
+            Some(lowest) if level < lowest => {
+                let share = ratio.saturating_pow((lowest - level) as u32);
+                (version.level_bytes(lowest) / share).clamp(most / ratio, most)
+            }
+            _ => most,
         }
-        target
     }
 
     /// Of what tables hold, the share that has not come to the lowest level: as many
@@ -48,7 +55,7 @@ impl Tree {
     fn score(&self, version: &Version, level: usize) -> f64 {
         match level {
             0 => version.levels[0].len() as f64 / self.context.options.l0_trigger as f64,
-            _ => version.level_bytes(level) as f64 / self.level_target(level) as f64,
+            _ => version.level_bytes(level) as f64 / self.level_target(version, level) as f64,
         }
     }
 

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use cambium_base::{Result, Value};
-use cambium_io::sync::atomic::Ordering;
 
 use crate::block::Block;
 use crate::entry::{EntryKind, EntryRef, Lookup, Moment};
@@ -120,16 +119,16 @@ impl Search<'_> {
         }
         let counters = &self.context.counters;
         if !table.may_contain(self.hash) {
-            counters.filter_negatives.fetch_add(1, Ordering::Relaxed);
+            counters.filter_negatives.add(1);
             return Ok(Probe::Absent);
         }
         let probe = table.find(self.key, self.moment, blocks, taken)?;
         if table.has_filter() {
             match probe {
-                Probe::Found(_) => counters.filter_positives.fetch_add(1, Ordering::Relaxed),
-                Probe::Absent => counters.filter_mistakes.fetch_add(1, Ordering::Relaxed),
-                Probe::Waits => 0,
-            };
+                Probe::Found(_) => counters.filter_positives.add(1),
+                Probe::Absent => counters.filter_mistakes.add(1),
+                Probe::Waits => {}
+            }
         }
         Ok(probe)
     }
@@ -216,7 +215,7 @@ impl Tree {
             hash: self.context.hash(key),
             moment,
         };
-        self.context.counters.gets.fetch_add(1, Ordering::Relaxed);
+        self.context.counters.gets.add(1);
         // A provider that reads through never makes a search wait.
         Ok(search
             .run(view, &mut ReadThrough)?

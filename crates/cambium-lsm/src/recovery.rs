@@ -164,7 +164,7 @@ fn version_of(
     let mut levels = <[Level; LEVELS]>::default();
     for (level, mut table) in tables.into_values() {
         if context.options.has_bug(SeededBug::VersionsForgotten) {
-            (table.sole, table.has_versions) = (false, false);
+            table.has_versions = false;
         }
         let file = files
             .entry(table.number)

@@ -21,7 +21,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use cambium_base::Result;
 
 use crate::entry::{Lookup, Moment};
-use crate::memtable::{Memtable, Replacement};
+use crate::memtable::Memtable;
 use crate::tree::Tree;
 
 /// What [`Tree::relocate`] came to.
@@ -49,11 +49,27 @@ pub struct Replaced<'a> {
     pub new_value: &'a [u8],
 }
 
-/// Up to where lookups have looked: see [`Tree::newest_pass`].
+/// Up to where lookups have looked: see [`Tree::look_up_newest`].
 #[derive(Clone, Debug)]
 pub struct Seen(pub(crate) Weak<Memtable>);
 
 impl Tree {
+    /// Looks up several keys as they are visible now, as [`Tree::multi_get_current`] does;
+    /// answers the lookups, and up to where [`Tree::relocate_all`] need not look again.
+    ///
+    /// # Errors
+    /// As [`Tree::multi_get`].
+    pub fn look_up_newest(
+        &self,
+        keys: &[&[u8]],
+        visible: impl Fn() -> Moment,
+    ) -> Result<(Vec<Lookup>, Seen)> {
+        self.check_open()?;
+        let (view, moment) = self.current_view(visible);
+        let seen = Seen(Arc::downgrade(&view.active));
+        Ok((self.look_up_many(&view, keys, moment)?, seen))
+    }
+
     /// Gives one entry a new value: see [`Tree::relocate_all`].
     ///
     /// # Errors
@@ -145,11 +161,7 @@ impl Tree {
                 .iter()
                 .map(|memtable| memtable.since(hash, entry.key, sequence, old));
             let hidden = came.flatten().next();
-            match hidden {
-                Some(Replacement::Changed) => Relocation::Changed,
-                Some(_) => Relocation::Superseded,
-                None => self.relocate_in(&view.active, entry),
-            }
+            hidden.unwrap_or_else(|| self.relocate_in(&view.active, entry))
         });
         Some(relocated.collect())
     }
@@ -157,10 +169,6 @@ impl Tree {
     fn relocate_in(&self, active: &Memtable, entry: &Replaced<'_>) -> Relocation {
         let hash = self.context.hash(entry.key);
         let (old, new) = (entry.old_value, entry.new_value);
-        match active.relocate(hash, entry.key, entry.sequence, old, new) {
-            Replacement::Done => Relocation::Done,
-            Replacement::Superseded => Relocation::Superseded,
-            Replacement::Changed => Relocation::Changed,
-        }
+        active.relocate(hash, entry.key, entry.sequence, old, new)
     }
 }

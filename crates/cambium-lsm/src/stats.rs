@@ -2,15 +2,16 @@
 
 use crate::format::LEVELS;
 use crate::tree::{Tree, lock};
+use cambium_io::counter::StripedCounter;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 /// Counted since the tree was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub gets: AtomicU64,
-    pub filter_negatives: AtomicU64,
-    pub filter_positives: AtomicU64,
-    pub filter_mistakes: AtomicU64,
+    pub gets: StripedCounter,
+    pub filter_negatives: StripedCounter,
+    pub filter_positives: StripedCounter,
+    pub filter_mistakes: StripedCounter,
     pub flushes: AtomicU64,
     pub compactions: AtomicU64,
     pub moves: AtomicU64,
@@ -150,10 +151,10 @@ impl Tree {
             memtable_bytes: view.active.bytes(),
             sealed_memtables: view.sealed.len() as u64,
             sealed_bytes: view.sealed.iter().map(|one| one.memtable.bytes()).sum(),
-            gets: of(&counters.gets),
-            filter_negatives: of(&counters.filter_negatives),
-            filter_positives: of(&counters.filter_positives),
-            filter_mistakes: of(&counters.filter_mistakes),
+            gets: counters.gets.sum(),
+            filter_negatives: counters.filter_negatives.sum(),
+            filter_positives: counters.filter_positives.sum(),
+            filter_mistakes: counters.filter_mistakes.sum(),
             cache_hits: of(&closed.hits) + open.cache_hits,
             cache_misses: of(&closed.misses) + open.cache_misses,
             bytes_read: of(&closed.read),
@@ -184,7 +185,7 @@ impl Tree {
             target_bytes: match level {
                 0 => 0,
                 _ if level + 1 == LEVELS => 0,
-                _ => self.level_target(level),
+                _ => self.level_target(&view.version, level),
             },
             entries: sum(|table| table.entries),
             deletes: sum(|table| table.deletes),

@@ -7,7 +7,6 @@
 //! [`cambium_storage::compression`] has the layout of compressed bytes. The checksum is seeded by store, file and offset, and covers the byte before it.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use cambium_base::checksum::{ChecksumSeed, crc32c_append};
 use cambium_base::coding::u32_at;
@@ -30,13 +29,14 @@ pub(crate) fn block_trailer(
     trailer
 }
 
-/// Checks a block with its trailer, and unpacks it.
-pub(crate) fn unpack(
+/// Checks a block with its trailer. Answers what it was before compression; `None` if it
+/// is the bytes before the trailer themselves.
+pub(crate) fn check_stored(
     seed: &ChecksumSeed,
     path: &Path,
     offset: u64,
     stored: &[u8],
-) -> Result<Arc<[u8]>> {
+) -> Result<Option<Vec<u8>>> {
     let damaged = |what: &str| Error::corruption(path, offset, what);
     let Some(length) = stored.len().checked_sub(BLOCK_TRAILER_BYTES) else {
         return Err(damaged("a block without a trailer"));
@@ -47,11 +47,11 @@ pub(crate) fn unpack(
         return Err(damaged("a block does not match its checksum"));
     }
     match trailer[0] {
-        0 => Ok(bytes.into()),
+        0 => Ok(None),
         number => {
             let unpacked = decompress(number, bytes);
             let damaged = |what| Error::corruption(path, offset, what);
-            unpacked.map(Into::into).map_err(damaged)
+            unpacked.map(Some).map_err(damaged)
         }
     }
 }

@@ -30,11 +30,13 @@ use cambium_storage::file_header::FileHeader;
 
 use crate::block::{BadBlock, Block, BlockCursor};
 use crate::entry::{EntryRef, Moment};
-use crate::format::{BlockHandle, FOOTER_BYTES, FORMAT_VERSION, Footer, TABLE_MAGIC, table_name};
+use crate::format::{
+    BLOCK_TRAILER_BYTES, BlockHandle, FOOTER_BYTES, FORMAT_VERSION, Footer, TABLE_MAGIC, table_name,
+};
 use crate::options::{known_comparator, known_filter};
 use crate::properties::Properties;
 use crate::stats::CacheCounts;
-use crate::stored_block::unpack;
+use crate::stored_block::check_stored;
 use crate::tombstones::RangeTombstones;
 use crate::tree::Context;
 use crate::version::TableMetadata;
@@ -230,36 +232,55 @@ impl Table {
             .ok_or_else(|| bad_block(self.file.path(), handle, 0))
     }
 
-    /// Checks and unpacks a block that was read with its trailer.
+    /// Checks a block that was read with its trailer, and copies it.
     pub fn unpack(&self, handle: BlockHandle, stored: &[u8]) -> Result<Block> {
+        self.block_in(handle, &stored.into(), 0)
+    }
+
+    /// Checks a block that lies with its trailer in bytes that were read; shares them, but
+    /// for a compressed one.
+    pub fn block_in(&self, handle: BlockHandle, bytes: &Arc<[u8]>, start: usize) -> Result<Block> {
         let path = self.file.path();
-        let bytes = unpack(&self.seed, path, handle.offset, stored)?;
-        Block::new(bytes).map_err(|bad| bad_block(path, handle, bad.0))
+        let stored = self.stored_bytes(handle)?;
+        let end = start + stored;
+        let stored = bytes.get(start..end);
+        let stored = stored.ok_or_else(|| self.ends_early(handle))?;
+        let block = match check_stored(&self.seed, path, handle.offset, stored)? {
+            None => Block::within(bytes.clone(), start..end - BLOCK_TRAILER_BYTES),
+            Some(mut unpacked) => {
+                // Blocks in the cache have a trailer, whichever they are.
+                unpacked.extend_from_slice(&[0; BLOCK_TRAILER_BYTES]);
+                whole_block(unpacked.into())
+            }
+        };
+        block.map_err(|bad| bad_block(path, handle, bad.0))
     }
 
     /// Reads a block past the cache.
     pub fn read_block(&self, handle: BlockHandle) -> Result<Block> {
-        let reader = RawReader {
-            file: self.file.as_ref(),
-            seed: &self.seed,
-            bytes: self.bytes,
-        };
-        let bytes = reader.read(handle)?;
-        Block::new(bytes).map_err(|bad| bad_block(self.file.path(), handle, bad.0))
+        let mut bytes = self.cached.block_to_fill(self.stored_bytes(handle)?);
+        if let Some(room) = Arc::get_mut(&mut bytes) {
+            self.file.read_exact_at(room, handle.offset)?;
+        }
+        self.block_in(handle, &bytes, 0)
     }
 
     /// The block if the cache has it.
     pub fn cached_block(&self, handle: BlockHandle) -> Option<Block> {
         let bytes = self.cached.get(handle.offset)?;
         // What was cached was a block before.
-        Block::new(bytes).ok()
+        whole_block(bytes).ok()
     }
 
     /// Offers a block that was read to the cache.
     pub fn cache_block(&self, handle: BlockHandle, block: &Block) {
-        let bytes = self.stored_bytes(handle).unwrap_or_default() as u64;
-        self.counts.read.fetch_add(bytes, Ordering::Relaxed);
+        self.count_read(self.stored_bytes(handle).unwrap_or_default());
         self.cached.put(handle.offset, block.bytes());
+    }
+
+    /// Counts bytes of blocks that a reader read.
+    pub fn count_read(&self, bytes: usize) {
+        self.counts.read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Lookups of blocks that the cache has answered, and those that it has not.
@@ -269,12 +290,23 @@ impl Table {
 
     /// A block through the cache.
     pub fn block(&self, handle: BlockHandle) -> Result<Block> {
-        if let Some(block) = self.cached_block(handle) {
-            return Ok(block);
+        match self.cached_block(handle) {
+            Some(block) => Ok(block),
+            None => self.read_uncached(handle),
         }
+    }
+
+    /// A block that the cache has not.
+    pub fn read_uncached(&self, handle: BlockHandle) -> Result<Block> {
         let block = self.read_block(handle)?;
         self.cache_block(handle, &block);
         Ok(block)
+    }
+
+    /// The error of a file that ends before the end of a block.
+    pub fn ends_early(&self, handle: BlockHandle) -> Error {
+        let what = "the file ends within a block";
+        Error::corruption(self.file.path(), handle.offset, what)
     }
 
     /// An error that names the file, the block and the place in it.
@@ -371,6 +403,12 @@ fn bad_block(path: &Path, handle: BlockHandle, at: usize) -> Error {
     Error::corruption(path, handle.offset, what)
 }
 
+/// A block that lies in bytes of its own, before its trailer.
+fn whole_block(bytes: Arc<[u8]>) -> Result<Block, BadBlock> {
+    let end = bytes.len().saturating_sub(BLOCK_TRAILER_BYTES);
+    Block::within(bytes, 0..end)
+}
+
 /// Reads and checks blocks of a file.
 struct RawReader<'a> {
     file: &'a dyn File,
@@ -386,6 +424,8 @@ impl RawReader<'_> {
             .ok_or_else(|| bad_block(path, handle, 0))?;
         let mut bytes = vec![0; stored];
         self.file.read_exact_at(&mut bytes, handle.offset)?;
-        unpack(self.seed, path, handle.offset, &bytes)
+        let unpacked = check_stored(self.seed, path, handle.offset, &bytes)?;
+        bytes.truncate(stored - BLOCK_TRAILER_BYTES);
+        Ok(unpacked.unwrap_or(bytes).into())
     }
 }

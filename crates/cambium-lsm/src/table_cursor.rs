@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cambium_base::Result;
+use cambium_base::{Result, Value};
 use cambium_io::File;
 
 use crate::block::{Block, BlockCursor};
@@ -10,45 +10,63 @@ use crate::entry::{EntryRef, Source};
 use crate::format::BlockHandle;
 use crate::table::Table;
 
-/// Most that a streaming cursor reads at once.
-const STREAM_BYTES: usize = 256 << 10;
+/// Most that a job reads at once.
+const JOB_WINDOW: usize = 256 << 10;
+/// Most that an iterator reads at once. A value that a caller holds keeps all of it in memory.
+const LARGEST_WINDOW: usize = 64 << 10;
+/// The least that an iterator reads at once, in blocks, where it is more than one.
+const FEWEST_BLOCKS: usize = 4;
+/// Between two data blocks of a walk: an index block at most.
+const LARGEST_GAP: u64 = 8 << 10;
 
 /// How blocks are read.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocks {
-    /// One by one, through the cache: lookups and iterators.
+    /// Through the cache: lookups and iterators. A walk that misses block after block reads
+    /// several at once, past the cache.
     Cached,
     /// Many at once, past the cache: jobs, which read everything once.
-    Streamed(Stream),
+    Streamed,
 }
 
-/// A window of a file.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stream {
+/// A part of the file that was read at once.
+#[derive(Debug, Default)]
+struct ReadWindow {
     start: u64,
-    bytes: Vec<u8>,
+    length: usize,
+    bytes: Option<Arc<[u8]>>,
+    /// Bytes that the last read should have been, by the walk before it.
+    wanted: usize,
+    /// Start and end of the block that the walk came to last.
+    last: (u64, u64),
 }
 
-impl Stream {
-    /// `length` bytes at `offset`, where blocks end at `blocks_end`.
-    fn stored(
-        &mut self,
-        file: &dyn File,
-        (offset, length): (u64, usize),
-        blocks_end: u64,
-    ) -> Result<&[u8]> {
-        let end = self.start + self.bytes.len() as u64;
-        if offset < self.start || offset + length as u64 > end {
-            // A small table's rest is less than a window.
-            let rest = blocks_end.saturating_sub(offset).min(STREAM_BYTES as u64);
-            self.bytes.resize(length.max(rest as usize), 0);
-            let count = file.read_at(&mut self.bytes, offset)?;
-            self.bytes.truncate(count);
-            self.start = offset;
+impl ReadWindow {
+    /// The window's bytes, and where a part of the file is in them.
+    fn part(&self, offset: u64, length: usize) -> Option<(&Arc<[u8]>, usize)> {
+        let start = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        let bytes = self.bytes.as_ref()?;
+        (start + length <= self.length).then_some((bytes, start))
+    }
+
+    /// Reads a part of the file. The memory is used again where nobody has a block of it.
+    fn read(&mut self, file: &dyn File, start: u64, length: usize) -> Result<()> {
+        let free = self.bytes.as_mut().and_then(Arc::get_mut);
+        if free.is_none_or(|room| room.len() < length) {
+            self.bytes = Some(std::iter::repeat_n(0, length).collect());
         }
-        let from = (offset - self.start) as usize;
-        let to = (from + length).min(self.bytes.len());
-        Ok(&self.bytes[from..to])
+        self.length = 0;
+        if let Some(room) = self.bytes.as_mut().and_then(Arc::get_mut) {
+            self.length = file.read_at(&mut room[..length], start)?;
+        }
+        self.start = start;
+        Ok(())
+    }
+
+    /// The walk came to a block; true if it lies beside the one before.
+    fn come_to(&mut self, offset: u64, end: u64) -> bool {
+        let (start, before) = std::mem::replace(&mut self.last, (offset, end));
+        offset.wrapping_sub(before) <= LARGEST_GAP || start.wrapping_sub(end) <= LARGEST_GAP
     }
 }
 
@@ -57,6 +75,7 @@ impl Stream {
 pub(crate) struct TableCursor {
     table: Arc<Table>,
     blocks: Blocks,
+    window: ReadWindow,
     top: BlockCursor,
     /// An index block and where it lies.
     index: Option<(BlockCursor, BlockHandle)>,
@@ -70,23 +89,62 @@ impl TableCursor {
         TableCursor {
             table,
             blocks,
+            window: ReadWindow::default(),
             top,
             index: None,
             data: None,
         }
     }
 
-    fn block(&mut self, handle: BlockHandle) -> Result<Block> {
-        match &mut self.blocks {
+    /// An index block: it lies behind all data blocks that it names.
+    fn index_block(&self, handle: BlockHandle) -> Result<Block> {
+        match self.blocks {
             Blocks::Cached => self.table.block(handle),
-            Blocks::Streamed(stream) => {
-                let length = self.table.stored_bytes(handle)?;
-                let file = self.table.file().as_ref();
-                let blocks_end = self.table.footer.index.offset;
-                let place = (handle.offset, length);
-                let stored = stream.stored(file, place, blocks_end)?;
-                self.table.unpack(handle, stored)
+            Blocks::Streamed => self.table.read_block(handle),
+        }
+    }
+
+    fn data_block(&mut self, handle: BlockHandle) -> Result<Block> {
+        let (table, window) = (&self.table, &mut self.window);
+        let length = table.stored_bytes(handle)?;
+        let (start, end) = (handle.offset, handle.offset + length as u64);
+        let goes_back = start < window.last.0;
+        let goes_on = window.come_to(start, end);
+        if self.blocks == Blocks::Cached {
+            if let Some(block) = table.cached_block(handle) {
+                return Ok(block);
             }
+        }
+        if window.part(start, length).is_none() {
+            window.wanted = match (self.blocks, goes_on) {
+                (Blocks::Streamed, _) => JOB_WINDOW.max(length),
+                (_, true) => (window.wanted * 2).min(LARGEST_WINDOW).max(length),
+                (_, false) => length,
+            };
+            if self.blocks == Blocks::Cached && window.wanted < FEWEST_BLOCKS * length {
+                return table.read_uncached(handle);
+            }
+            let wanted = window.wanted as u64;
+            let from = match goes_back {
+                true => end.saturating_sub(wanted),
+                false => start,
+            };
+            // A small table's rest is less than a window.
+            let blocks_end = table.footer.index.offset.max(end);
+            let to = (from + wanted).min(blocks_end);
+            let read = window.read(&**table.file(), from, (to - from) as usize);
+            if self.blocks == Blocks::Cached {
+                if read.is_err() {
+                    // It may be of another block's place.
+                    return table.read_uncached(handle);
+                }
+                table.count_read(window.length);
+            }
+            read?;
+        }
+        match window.part(start, length) {
+            Some((bytes, at)) => table.block_in(handle, bytes, at),
+            None => Err(table.ends_early(handle)),
         }
     }
 
@@ -98,7 +156,7 @@ impl TableCursor {
             return Ok(false);
         };
         let handle = self.table.handle_in(self.table.footer.index, &entry)?;
-        let block = self.block(handle)?;
+        let block = self.index_block(handle)?;
         self.index = Some((BlockCursor::new(block), handle));
         Ok(true)
     }
@@ -113,7 +171,7 @@ impl TableCursor {
             return Ok(false);
         };
         let handle = self.table.handle_in(*index_handle, &entry)?;
-        let block = self.block(handle)?;
+        let block = self.data_block(handle)?;
         self.data = Some((BlockCursor::new(block), handle));
         Ok(true)
     }
@@ -142,6 +200,29 @@ impl TableCursor {
     #[inline]
     pub fn is_placed(&self) -> bool {
         self.data.as_ref().is_some_and(|(data, _)| data.is_placed())
+    }
+
+    /// To the next entry of the data block that is open; true if it has the same key. `None`
+    /// if there is no other: it stays where it is.
+    #[inline]
+    pub fn next_within(&mut self) -> Result<Option<bool>> {
+        match &mut self.data {
+            Some((data, handle)) => data
+                .next_within()
+                .map_err(|bad| self.table.bad_block(*handle, bad)),
+            None => Ok(None),
+        }
+    }
+
+    /// A key that no entry of the data block lies behind.
+    pub fn block_end(&self) -> Option<&[u8]> {
+        Some(self.index.as_ref()?.0.entry()?.key)
+    }
+
+    /// The value that it stands at, from its byte `from` on; shares the block.
+    #[inline]
+    pub fn shared_value(&self, from: usize) -> Option<Value> {
+        Some(self.data.as_ref()?.0.shared_value(from))
     }
 
     /// True if it stands outside of the data block that is open.

@@ -48,8 +48,8 @@ pub(crate) struct TableWriter {
     index_end: (Vec<u8>, u64),
     last_key: Vec<u8>,
     last_sequence: u64,
-    /// No key came twice.
-    sole: bool,
+    /// A key came twice.
+    has_versions: bool,
     filter: Option<BloomBuilder>,
     properties: Properties,
 }
@@ -85,7 +85,7 @@ impl TableWriter {
             index_end: (Vec::new(), 0),
             last_key: Vec::new(),
             last_sequence: 0,
-            sole: true,
+            has_versions: false,
             filter: (bits > 0).then(|| BloomBuilder::new(bits)),
             properties: Properties {
                 comparator: options.comparator.clone(),
@@ -119,7 +119,7 @@ impl TableWriter {
     pub fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         let first = self.properties.entries == 0;
         let other_key = first || self.last_key != entry.key;
-        self.sole &= other_key;
+        self.has_versions |= !other_key;
         self.place_pending(Some(entry.key))?;
         if other_key {
             if let Some(filter) = &mut self.filter {
@@ -281,8 +281,7 @@ impl TableWriter {
             smallest_sequence: self.properties.smallest_sequence,
             largest_sequence: self.properties.largest_sequence,
             range: self.range(tombstones),
-            sole: self.sole,
-            has_versions: !self.sole,
+            has_versions: self.has_versions,
         })
     }
 

@@ -118,8 +118,6 @@ pub(crate) struct TableMetadata {
     pub largest_sequence: u64,
     /// Of entries and range tombstones.
     pub range: KeyRange,
-    /// No key has two entries in it, and it has no range tombstones.
-    pub sole: bool,
     /// Some key has two entries in it, or more.
     pub has_versions: bool,
 }
@@ -375,7 +373,6 @@ mod tests {
                 smallest_sequence: 1,
                 largest_sequence: 1,
                 range,
-                sole: false,
                 has_versions: false,
             };
             TableFile::new(metadata, &graveyard)
@@ -417,7 +414,6 @@ mod tests {
             smallest_sequence: 0,
             largest_sequence: 0,
             range: range("a", UpperBound::None),
-            sole: false,
             has_versions: false,
         };
         let file = TableFile::new(metadata, &graveyard);

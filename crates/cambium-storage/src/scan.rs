@@ -205,15 +205,6 @@ impl<'a> LogScanner<'a> {
     /// The next record or fault, or `None` at the end.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Scanned>> {
-        self.next_unless(|_| false)
-    }
-
-    /// As [`LogScanner::next`], but records that begin at offsets which `unwanted` names
-    /// are passed over: of them only the headers are looked at.
-    pub fn next_unless(
-        &mut self,
-        mut unwanted: impl FnMut(u64) -> bool,
-    ) -> Result<Option<Scanned>> {
         loop {
             self.leave_hole();
             if self.position >= self.until {
@@ -225,18 +216,13 @@ impl<'a> LogScanner<'a> {
             let bytes = self.bytes_at(offset, RECORD_HEADER_BYTES)?;
             let to_block = &bytes[..bytes.len().min(padding)];
             match RecordHeader::decode(bytes, &seed, offset) {
-                Ok(header) => {
-                    if unwanted(offset) && self.passes_over(offset, &header) {
-                        continue;
+                Ok(header) => match self.record(offset, header)? {
+                    Some(scanned) => return Ok(Some(scanned)),
+                    None => {
+                        self.first_remains = self.first_remains.or(Some(offset));
+                        self.position = self.next_block(offset);
                     }
-                    match self.record(offset, header)? {
-                        Some(scanned) => return Ok(Some(scanned)),
-                        None => {
-                            self.first_remains = self.first_remains.or(Some(offset));
-                            self.position = self.next_block(offset);
-                        }
-                    }
-                }
+                },
                 // Padding may be shorter than a header: then the header's place
                 // runs into the next block's first record.
                 Err(_) if to_block.iter().all(|&byte| byte == 0) => {
@@ -273,18 +259,6 @@ impl<'a> LogScanner<'a> {
             place += self.geometry.alignment;
         }
         Ok(block)
-    }
-
-    /// True if a whole record that counts is here: then the scan goes on after it, and its
-    /// payload was not looked at.
-    fn passes_over(&mut self, offset: u64, header: &RecordHeader) -> bool {
-        let payload_end = offset + RECORD_HEADER_BYTES as u64 + u64::from(header.payload_bytes);
-        if payload_end > self.until || !self.counts(header) {
-            return false;
-        }
-        self.position = offset + header.total_bytes(self.geometry.alignment);
-        self.highest_session = self.highest_session.max(header.session);
-        true
     }
 
     /// True if the rule counts records of this session here.

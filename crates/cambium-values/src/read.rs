@@ -240,7 +240,11 @@ impl Cursor for FormedCursor {
     }
 
     fn next(&mut self) -> Result<Option<Entry>> {
-        while let Some(Entry { key, value }) = self.inner.next()? {
+        while let Some(entry) = self.inner.next()? {
+            if !self.may_expire && form::is_plain(&entry.value) {
+                return Ok(Some(entry));
+            }
+            let Entry { key, value } = entry;
             if self.may_expire {
                 self.expires = self.shared.form_of(&key, &value)?.expires;
             }

@@ -31,7 +31,6 @@ use std::sync::Arc;
 
 use cambium_api::Entry;
 use cambium_base::{Error, Result, Value};
-use cambium_io::sync::atomic::Ordering;
 use cambium_io::{
     BatchOptions, KeptQueue, ReadBackend, ReadCompletion, ReadPool, ReadQueue, ReadRequest,
 };
@@ -236,9 +235,7 @@ impl Ahead {
         if requests.is_empty() {
             return Ok(());
         }
-        core.counters
-            .value_reads
-            .fetch_add(requests.len() as u64, Ordering::Relaxed);
+        core.counters.value_reads.add(requests.len() as u64);
         self.waiting.extend(requests);
         if self.queue.is_none() {
             self.queue = Some(Queue::open(core)?);
@@ -375,7 +372,7 @@ impl Group {
     fn read_here(&mut self, core: &Core) {
         let spans = std::mem::take(&mut self.spans);
         let reads = &core.counters.value_reads;
-        reads.fetch_add(spans.len() as u64, Ordering::Relaxed);
+        reads.add(spans.len() as u64);
         for span in &spans {
             if let Some(segment) = self.segments.get(&span.segment) {
                 span.read_here(segment, &self.wanted, |place, value| {

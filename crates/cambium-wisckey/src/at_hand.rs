@@ -24,7 +24,6 @@ use std::sync::Arc;
 use cambium_api::Direction;
 use cambium_base::{Result, Value};
 use cambium_io::File;
-use cambium_io::sync::atomic::Ordering;
 
 use crate::core::Core;
 use crate::format::ValuePointer;
@@ -141,7 +140,7 @@ impl AtHand {
             false => self.read_alone(&segment, want, bytes),
         };
         if value.is_some() {
-            core.counters.value_reads.fetch_add(1, Ordering::Relaxed);
+            core.counters.value_reads.add(1);
         }
         value
     }

@@ -187,6 +187,15 @@ impl LogFeed {
         }
     }
 
+    /// The end of the run of freed values in which an offset lies. A run that has given its
+    /// blocks back holds only writes that no consumer needed.
+    fn behind_hole(&self, segment: &Segment, offset: u64) -> Option<u64> {
+        let runs = self.core.ledger.holes_of(segment.number);
+        let mut runs = runs.into_iter();
+        let run = runs.find(|&(start, end)| start <= offset && offset < end)?;
+        Some(run.1)
+    }
+
     /// The next batch of the piece.
     fn take_batch(&mut self) -> Result<Taken> {
         let Some(segment) = self.segment.upgrade() else {
@@ -204,12 +213,30 @@ impl LogFeed {
         loop {
             let rest = self.piece.get(at..).unwrap_or(&[]);
             let offset = self.piece_offset + at as u64;
-            let Some((header, payload)) = whole_record(&segment, offset, rest)? else {
+            let record = match whole_record(&segment, offset, rest) {
+                Err(damage) if batch.is_none() && self.previous.is_none() => {
+                    // The number that follows tells whether anything wanted was there.
+                    self.offset = self.behind_hole(&segment, offset).ok_or(damage)?;
+                    self.piece.clear();
+                    return Ok(Taken::NeedsBytes(1));
+                }
+                record => record?,
+            };
+            let Some((header, payload)) = record else {
                 if batch.is_some() && self.core.has_bug(SeededBug::ChangeBatchSplit) {
                     break;
                 }
                 return Ok(Taken::NeedsBytes(at - begin + record_bytes(rest)));
             };
+            let last = header
+                .sequence
+                .0
+                .saturating_add(u64::from(header.batch_remaining));
+            if self.previous.is_none() && last <= self.position {
+                // Blocks of other records of the same batch may have gone back.
+                self.offset = offset + header.total_bytes(ALIGNMENT);
+                return Ok(Taken::Skipped);
+            }
             let batch = match &mut batch {
                 Some(batch) => batch,
                 None => batch.insert(self.begin_batch(&segment, offset, &header)?),

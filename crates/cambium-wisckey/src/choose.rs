@@ -116,16 +116,11 @@ impl Core {
     }
 
     /// Bytes of what counts as live, in tables or in no table yet, that newer entries
-    /// hide already, about: what writes were seen to hide and no job told of, or where
-    /// too few were looked at, as many as writers made garbage lately.
+    /// hide already, about: what writes were seen to hide and no job told of.
     fn hidden_bytes(&self, state: &LedgerState, told_live: u64, unflushed: u64) -> u64 {
         let unmerged = (told_live as f64 * self.tree.unmerged_share()) as u64;
         let most = unmerged + unflushed;
         self.hidden_by_samples(state.garbage_told, most)
-            .unwrap_or_else(|| {
-                let made = self.counters.garbage_made.load(Ordering::Relaxed);
-                (most as f64 * (made as f64 / 1000.0).min(1.0)) as u64
-            })
     }
 
     /// True if there is so much garbage that collection has to work; says how much

@@ -5,8 +5,8 @@
 //! with deletes. Here a *segment* is collected, by default the one with the largest
 //! share of garbage:
 //!
-//! 1. **Read.** The segment is read from start to end, but for what is known to be dead
-//!    ([`crate::dead`]), a window of values at a time ([`crate::window`]).
+//! 1. **Read.** The segment is read from start to end, a window of values at a time
+//!    ([`crate::window`]).
 //! 2. **Ask and move.** For each value of a window, in the order of keys, the tree is
 //!    asked whether it still leads to this record. What is live is appended to a *moved*
 //!    segment, with the sequence numbers it was written with. Scans of those keys are
@@ -31,16 +31,16 @@ use std::time::Duration;
 use cambium_base::Result;
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Advice, StepOutcome};
-use cambium_lsm::{Seen, WritePressure};
+use cambium_lsm::{Lookup, Seen, WritePressure};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::choose::FULL_PRESSURE;
 use crate::core::{Core, lock};
-use crate::dead::DeadPlaces;
 use crate::format::{SegmentKind, Stored, ValuePointer, kind};
 use crate::ledger::Account;
 use crate::moving::LiveValue;
 use crate::note::{self, NoteItem};
+use crate::options::Policy;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
 use crate::value_log::MANY_DELETES;
@@ -85,11 +85,6 @@ struct Run {
     /// Bytes of records that were found alive.
     live_bytes: u64,
     highest_session: u32,
-    /// Records that the tree need not be asked about.
-    dead: DeadPlaces,
-    /// These are all of the victim's: the tree has entries that lead to the rest of what
-    /// was ever pointed to.
-    all_dead_known: bool,
 }
 
 /// Busy time of each phase, and what was moved.
@@ -186,8 +181,9 @@ impl Core {
     }
 
     /// Frees what deletes hide if there was no write since the last idle step: seals a
-    /// write buffer with many deletes, and lets the tree merge tables of tombstones. Without
-    /// that the space would stay taken until somebody writes again. True if there is work.
+    /// write buffer with many deletes, or behind a segment that is garbage, and lets the tree
+    /// merge tables of tombstones. Without that the space would stay taken until somebody
+    /// writes again. True if there is work.
     fn rest(&self, collector: &mut Collector) -> Result<bool> {
         let visible = self.ledger.visible();
         let is_quiet = std::mem::replace(&mut collector.quiet_since, visible) == visible;
@@ -196,8 +192,12 @@ impl Core {
             return Ok(false);
         }
         self.tree.set_resting(true);
+        let ends_in_garbage = self.is_end_garbage();
+        if ends_in_garbage {
+            self.begin_session()?;
+        }
         let mut writer = lock(&self.writer);
-        let is_due = writer.deletes >= MANY_DELETES;
+        let is_due = writer.deletes >= MANY_DELETES || ends_in_garbage;
         if is_due {
             self.seal(&mut writer)?;
         }
@@ -208,17 +208,27 @@ impl Core {
         Ok(is_due)
     }
 
+    /// True if the segment in which an earlier opening left the end of the log is garbage,
+    /// and enough of it: it can be dropped once the log goes on elsewhere.
+    fn is_end_garbage(&self) -> bool {
+        let state = self.ledger.state();
+        let head = state.head;
+        let Some(account) = state.segments.get(&head.segment) else {
+            return false;
+        };
+        let (_, live) = state.total_and_live();
+        self.tuning.policy != Policy::Off
+            && account.live_bytes() == 0
+            && account.end == head.offset
+            && account.end * 2 >= self.segment_target(live)
+    }
+
     /// Begins the collection of a segment, unless a consumer came to need it.
     fn begin_run(&self, collector: &mut Collector, number: u32) -> Result<()> {
         if self.take_from_history(&[number]).is_empty() {
             return Ok(());
         }
-        let (account, dead) = {
-            // Both as of one edit.
-            let state = self.ledger.state();
-            let dead = lock(&self.ledger.dead).take(number);
-            (state.segments.get(&number).copied(), dead)
-        };
+        let account = self.ledger.state().segments.get(&number).copied();
         let (Some(account), Some(victim)) = (account, self.segment(number)) else {
             return Ok(());
         };
@@ -228,16 +238,12 @@ impl Core {
         let position = victim.log.geometry().first_offset;
         collector.window.clear(self.tuning.window_bytes);
         self.counters.collections.fetch_add(1, Ordering::Relaxed);
-        // Of what an earlier opening left, the ledger may count more alive than there is.
-        let all_dead_known = victim.is_new && dead.is_all(account.garbage_bytes);
         collector.run = Some(Run {
             victim,
             until: account.end,
             position,
             live_bytes: 0,
             highest_session: 0,
-            all_dead_known,
-            dead,
         });
         Ok(())
     }
@@ -347,14 +353,8 @@ impl Core {
         scanner.step_over(self.ledger.holes_of(victim.number));
         let started = self.environment.clock.monotonic();
         let begin = run.position;
-        let mut behind_dead = false;
         while scanner.position() < until && !window.is_full(self.tuning.window_bytes) {
-            let known_dead = |offset| {
-                let is_dead = run.dead.contains(offset);
-                behind_dead |= is_dead;
-                is_dead
-            };
-            let record = match scanner.next_unless(known_dead)? {
+            let record = match scanner.next()? {
                 None => {
                     run.position = run.until;
                     break;
@@ -363,13 +363,9 @@ impl Core {
                 Some(Scanned::Record(record)) => record,
             };
             run.position = scanner.position();
-            let taken_for_dead =
-                std::mem::take(&mut behind_dead) && self.has_bug(SeededBug::DeadNeighbour);
             let key_bytes = record.header.auxiliary as usize;
             let value_bytes = (record.header.payload_bytes as usize).checked_sub(key_bytes);
-            let (kind::PUT, Some(value_bytes), false) =
-                (record.header.kind, value_bytes, taken_for_dead)
-            else {
+            let (kind::PUT, Some(value_bytes)) = (record.header.kind, value_bytes) else {
                 continue;
             };
             if never_pointed_to(&victim, value_bytes, self.tuning.inline_bytes) {
@@ -412,7 +408,7 @@ impl Core {
         window.sort();
         work.sort += self.since(started);
         let started = self.environment.clock.monotonic();
-        let (live, seen) = self.live_values(run, window)?;
+        let (live, seen) = self.live_values(window)?;
         run.live_bytes += live.iter().map(LiveValue::record_bytes).sum::<u64>();
         work.search += self.since(started);
         self.move_window(collector, &live, seen.as_ref(), work)?;
@@ -420,61 +416,28 @@ impl Core {
         Ok(())
     }
 
-    /// The values of a window that the tree leads to, in the order of their keys, and the
-    /// proof that the first lookup brought.
-    ///
-    /// Jobs drop entries during the lookups. `Tree::newest_pass` may therefore answer true
-    /// for any value of the window whose entry a job has dropped, in whichever part of the
-    /// window it lies. So the dead places are taken once, after the last lookup, and
-    /// compared with the whole window.
-    fn live_values<'w>(
-        &self,
-        run: &mut Run,
-        window: &'w Window,
-    ) -> Result<(Vec<LiveValue<'w>>, Option<Seen>)> {
-        let (mut live, mut seen) = self.look_up_window(run, window)?;
-        let later = lock(&self.ledger.dead).take(run.victim.number);
-        run.dead.add(&later);
-        if run.all_dead_known && later.is_lossy() {
-            // Some dead places were forgotten: only full lookups are proof from here on.
-            run.all_dead_known = false;
-            (live, seen) = self.look_up_window(run, window)?;
-        }
-        if later.len() > 0 && !self.has_bug(SeededBug::DeadUnproven) {
-            live.retain(|value| !later.has(value.pointer.offset));
-        }
-        Ok((live, seen))
-    }
-
-    /// Looks up all values of a window, part by part.
-    fn look_up_window<'w>(
-        &self,
-        run: &Run,
-        window: &'w Window,
-    ) -> Result<(Vec<LiveValue<'w>>, Option<Seen>)> {
+    /// The values of a window that the tree leads to, in the order of their keys, and up to
+    /// where the first lookup has looked.
+    fn live_values<'w>(&self, window: &'w Window) -> Result<(Vec<LiveValue<'w>>, Option<Seen>)> {
         let all = self.has_bug(SeededBug::CollectionReinserts);
-        let all_there = run.all_dead_known || self.has_bug(SeededBug::DeadUnproven);
-        let by_part = self.has_bug(SeededBug::DeadTakenByPart);
-        let visible = || self.ledger.visible();
         let (mut live, mut first_seen) = (Vec::new(), None);
-        for values in window.parts(if by_part { 1 } else { LOOKED_UP_AT_ONCE }) {
+        for values in window.parts(LOOKED_UP_AT_ONCE) {
             let keys: Vec<&[u8]> = values.iter().map(|value| value.full_key).collect();
-            let leads = |place: usize, sequence: u64, stored: &[u8]| {
-                let value: &LiveValue<'_> = &values[place];
-                sequence == value.sequence
-                    && Stored::decode(stored) == Some(Stored::Pointer(value.pointer))
-            };
-            let (is_live, seen) = self.tree.newest_pass(&keys, all_there, visible, leads)?;
+            let (lookups, seen) = self.tree.look_up_newest(&keys, || self.ledger.visible())?;
             first_seen.get_or_insert(seen);
-            let found = values.iter().zip(is_live);
-            let found = found.filter(|&(_, is_live)| all || is_live);
-            let found = found.map(|(value, _)| *value);
-            if by_part {
-                let later = lock(&self.ledger.dead).take(run.victim.number);
-                live.extend(found.filter(|value| !later.has(value.pointer.offset)));
-            } else {
-                live.extend(found);
-            }
+            let leads = |value: &LiveValue<'_>, lookup: &Lookup| match lookup {
+                Lookup::Found {
+                    sequence,
+                    value: stored,
+                } => {
+                    *sequence == value.sequence
+                        && Stored::decode(stored) == Some(Stored::Pointer(value.pointer))
+                }
+                _ => false,
+            };
+            let found = values.iter().zip(&lookups);
+            let found = found.filter(|(value, lookup)| all || leads(value, lookup));
+            live.extend(found.map(|(value, _)| *value));
         }
         Ok((live, first_seen))
     }

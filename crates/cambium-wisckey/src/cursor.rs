@@ -14,11 +14,10 @@
 
 use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::{Error, Result, Value};
-use cambium_io::sync::atomic::Ordering;
 
 use crate::ahead::{Ahead, Candidate, ValuePlace};
 use crate::at_hand::AtHand;
-use crate::format::{PREFIX_BYTES, Stored, ValuePointer, full_key, namespace_end};
+use crate::format::{INLINE_START, PREFIX_BYTES, Stored, ValuePointer, full_key, namespace_end};
 use crate::options::ENGINE;
 use crate::pin::Pin;
 use crate::read::{LARGEST_GAP, Wanted};
@@ -47,7 +46,8 @@ pub(crate) struct EntryCursor {
     /// What the tree answered in the place of its next entry.
     failure: Option<Error>,
     stuck: bool,
-    last: Option<Value>,
+    /// The key that was visited last; its memory is used again.
+    last: Option<Vec<u8>>,
     /// Bytes of keys and values handed out.
     answered: u64,
 }
@@ -55,7 +55,7 @@ pub(crate) struct EntryCursor {
 impl Drop for EntryCursor {
     fn drop(&mut self) {
         let answered = &self.pin.core.counters.answered_bytes;
-        answered.fetch_add(self.answered, Ordering::Relaxed);
+        answered.add(self.answered);
     }
 }
 
@@ -94,7 +94,7 @@ impl EntryCursor {
                 let mut from = key.to_vec();
                 from.push(0);
                 range.from = Some(from);
-                last = Some(Value::copy_of(key));
+                last = Some(key.to_vec());
             }
             _ => {
                 return Err(Error::InvalidArgument(format!(
@@ -153,7 +153,7 @@ impl EntryCursor {
         let full_key = Value::copy_of(entry.key);
         let key = full_key.slice(PREFIX_BYTES.min(full_key.len())..full_key.len());
         let place = match Stored::decode(entry.value) {
-            Some(Stored::Inline(value)) => ValuePlace::Inline(Value::copy_of(value)),
+            Some(Stored::Inline(_)) => ValuePlace::Inline(tree.value_from(INLINE_START)),
             Some(Stored::Pointer(pointer)) => ValuePlace::Log(Wanted {
                 pointer,
                 sequence: entry.sequence,
@@ -182,11 +182,14 @@ impl EntryCursor {
         if !self.ahead.is_empty() || self.ended || self.failure.is_some() {
             return Ok(None);
         }
-        let Some(entry) = self.tree.as_ref().and_then(cambium_lsm::Cursor::entry) else {
+        let Some(tree) = &mut self.tree else {
+            return Ok(None);
+        };
+        let Some(entry) = tree.entry() else {
             return Ok(None);
         };
         let value = match Stored::decode(entry.value) {
-            Some(Stored::Inline(value)) => Some(Ok(Value::copy_of(value))),
+            Some(Stored::Inline(_)) => Some(Ok(tree.value_from(INLINE_START))),
             Some(Stored::Pointer(pointer)) => {
                 let at_hand = &mut self.at_hand;
                 at_hand.in_stretch(pointer, entry.key, entry.sequence)
@@ -194,7 +197,11 @@ impl EntryCursor {
             None => None,
         };
         if let Some(value) = value {
-            let key = Value::copy_of(entry.key.get(PREFIX_BYTES..).unwrap_or_default());
+            let key = entry.key.get(PREFIX_BYTES..).unwrap_or_default();
+            if value.is_ok() {
+                visit(&mut self.last, key);
+            }
+            let key = Value::copy_of(key);
             self.advance();
             self.ahead.count_one();
             return value.map(|value| Some(Entry { key, value }));
@@ -221,6 +228,9 @@ impl EntryCursor {
         };
         self.ahead.count_one();
         let key = candidate.key;
+        if value.is_ok() {
+            visit(&mut self.last, &key);
+        }
         value.map(|value| Some(Entry { key, value }))
     }
 
@@ -299,7 +309,7 @@ impl EntryCursor {
             return Ok(None);
         };
         self.stuck = false;
-        self.last = Some(candidate.key.clone());
+        visit(&mut self.last, &candidate.key);
         let key_bytes = candidate.key.len();
         let value = match candidate.place {
             ValuePlace::Inline(value) => value.len(),
@@ -323,6 +333,14 @@ impl EntryCursor {
     }
 }
 
+/// Remembers the key that was visited last.
+#[inline]
+fn visit(last: &mut Option<Vec<u8>>, key: &[u8]) {
+    let last = last.get_or_insert_default();
+    last.clear();
+    last.extend_from_slice(key);
+}
+
 const TOKEN_BEGIN: u8 = 0;
 const TOKEN_BEHIND: u8 = 1;
 
@@ -338,18 +356,16 @@ impl Cursor for EntryCursor {
         if self.tree.is_none() {
             self.place(None)?;
         }
-        let entry = match self.next_at_hand()? {
-            Some(entry) => Some(entry),
-            None => {
-                self.read_ahead()?;
-                self.ahead.next(&self.pin.core)?
+        let mut entry = self.next_at_hand()?;
+        if entry.is_none() {
+            self.read_ahead()?;
+            entry = self.ahead.next(&self.pin.core)?;
+            if let Some(entry) = &entry {
+                visit(&mut self.last, &entry.key);
             }
-        };
+        }
         match &entry {
-            Some(entry) => {
-                self.answered += (entry.key.len() + entry.value.len()) as u64;
-                self.last = Some(entry.key.clone());
-            }
+            Some(entry) => self.answered += (entry.key.len() + entry.value.len()) as u64,
             None => self.failure.take().map_or(Ok(()), Err)?,
         }
         Ok(entry)
@@ -367,7 +383,7 @@ impl Cursor for EntryCursor {
         };
         if let Some(key) = &key {
             self.answered += key.len() as u64;
-            self.last = Some(key.clone());
+            visit(&mut self.last, key);
         }
         Ok(key)
     }

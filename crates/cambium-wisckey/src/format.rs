@@ -108,6 +108,8 @@ impl SegmentKind {
 
 /// Bytes of a value pointer.
 pub const POINTER_BYTES: usize = 13;
+/// An inline value begins behind its tag.
+pub const INLINE_START: usize = 1;
 const TAG_INLINE: u8 = 1;
 const TAG_POINTER: u8 = 2;
 

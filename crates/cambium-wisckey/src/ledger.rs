@@ -22,11 +22,9 @@ use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
 use cambium_lsm::{DropObserver, DroppedEntry, EntryKind, JobKind, Owner};
 
 use crate::core::{Core, lock};
-use crate::dead::{DeadIndex, Told};
 use crate::format::{SegmentKind, Stored};
 use crate::holes::{DeadRecords, HoleLedger, HoleRule};
 use crate::note::{self, Head, KeptState, NoteItem, SegmentNote, Traffic};
-use crate::seeded_bug::SeededBug;
 
 /// What is known of a segment that tables may point into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,8 +243,6 @@ pub(crate) struct Ledger {
     no_log: AtomicBool,
     /// Which dead records become holes.
     pub hole_rule: HoleRule,
-    /// Which records are dead, as far as this opening knows.
-    pub dead: Arc<Mutex<DeadIndex>>,
 }
 
 impl Ledger {
@@ -254,7 +250,6 @@ impl Ledger {
     pub fn new(folder: PathBuf, state: LedgerState, hole_rule: HoleRule) -> Arc<Self> {
         Arc::new(Ledger {
             hole_rule,
-            dead: Arc::default(),
             folder,
             visible: AtomicU64::new(state.head.sequence),
             synced: Arc::new(AtomicU64::new(state.head.sequence)),
@@ -353,8 +348,6 @@ impl Owner for Ledger {
         Box::new(GarbageCount {
             bytes: BTreeMap::new(),
             dead: DeadRecords::new(self.hole_rule),
-            told: lock(&self.dead).nothing_told(),
-            index: self.dead.clone(),
             synced: self.synced.clone(),
         })
     }
@@ -386,28 +379,14 @@ impl Owner for Ledger {
         if full {
             *state = LedgerState::default();
         }
-        let core = self.core.get().and_then(Weak::upgrade);
-        let keeps_dead = core.is_some_and(|core| core.has_bug(SeededBug::RollbackKeepsDead));
-        let mut dead = lock(&self.dead);
         // A snapshot has what the edit makes, its garbage left out.
         let (keeps, changes): (Vec<_>, Vec<_>) = items
             .into_iter()
             .partition(|item| matches!(item, NoteItem::Keep { .. }));
         for item in changes.into_iter().chain(keeps) {
-            match item {
-                NoteItem::Dropped(number) => dead.forget(number),
-                // Tables point again to what was dead.
-                NoteItem::RolledBack { .. } if !keeps_dead => dead.forget_all(),
-                _ => {}
-            }
             state.apply(item, &self.hole_rule, moment);
         }
-        dead.confirm(|segment| state.segments.contains_key(&segment));
         Ok(())
-    }
-
-    fn refused(&self) {
-        lock(&self.dead).refuse();
     }
 
     fn full_note(&self) -> Vec<u8> {
@@ -420,8 +399,6 @@ impl Owner for Ledger {
 struct GarbageCount {
     bytes: BTreeMap<u32, u64>,
     dead: DeadRecords,
-    told: Told,
-    index: Arc<Mutex<DeadIndex>>,
     /// The ledger's.
     synced: Arc<AtomicU64>,
 }
@@ -435,12 +412,10 @@ impl DropObserver for GarbageCount {
             let bytes = pointer.record_bytes(dropped.key.len());
             *self.bytes.entry(pointer.segment).or_insert(0) += bytes;
             self.dead.add(pointer.segment, pointer.offset, bytes);
-            self.told.add(pointer.segment, pointer.offset, bytes);
         }
     }
 
     fn into_note(self: Box<Self>, sealed: &[Vec<u8>]) -> Vec<u8> {
-        lock(&self.index).tell(self.told);
         let mut note = sealed.concat();
         // Should all of the log be lost that was synced since the head, the edit tells.
         NoteItem::Synced(self.synced.load(Ordering::Acquire)).encode(&mut note);
@@ -486,26 +461,6 @@ mod tests {
         commit(&[NoteItem::Dropped(1), garbage]);
         assert_eq!(ledger.state().total_and_live(), (0, 0));
         assert_eq!(ledger.state().dropped, vec![1]);
-    }
-
-    #[test]
-    fn dead_records_are_forgotten_with_their_segment() {
-        let ledger = Ledger::new(
-            PathBuf::from("keys"),
-            LedgerState::default(),
-            HoleRule::default(),
-        );
-        let job = |note: &[NoteItem], dead: &[(u32, u64)]| {
-            let mut told = lock(&ledger.dead).nothing_told();
-            dead.iter()
-                .for_each(|&(number, at)| told.add(number, at, 64));
-            lock(&ledger.dead).tell(told);
-            ledger.committed(&note::encode(note), false).unwrap();
-        };
-        job(&[segment(1, 100), segment(2, 100)], &[(1, 64), (2, 64)]);
-        job(&[NoteItem::Dropped(1)], &[(1, 128), (2, 128)]);
-        let known = |number| lock(&ledger.dead).take(number).len();
-        assert_eq!((known(1), known(2)), (0, 2));
     }
 
     #[test]

@@ -44,7 +44,6 @@ mod collect;
 mod compact;
 mod core;
 mod cursor;
-mod dead;
 mod dump;
 mod engine;
 pub mod format;

@@ -8,7 +8,6 @@ use crate::options::{ENGINE, OPTIONS, Tuning};
 
 const TABLES: &str = "open_tables_limit_bytes";
 const WINDOW: &str = "collection_limit_bytes";
-const DEAD_RECORDS: &str = "dead_records_limit_bytes";
 
 const PARTS: &[MemoryPart] = &[
     MemoryPart::cache("the cache of the tree's blocks; of all stores that share it"),
@@ -48,13 +47,6 @@ const PARTS: &[MemoryPart] = &[
         (16 << 20, 1 << 20),
         2,
     ),
-    // 8 bytes each, and 12 while a job tells of them, in buffers that double.
-    MemoryPart::planned(
-        DEAD_RECORDS,
-        "places of records that are known to be dead",
-        (2 << 20, 16 << 10),
-        40,
-    ),
     // Recent writes for transactions take up to 4 MiB.
     MemoryPart::fixed(
         "other_limit_bytes",
@@ -74,7 +66,6 @@ impl Tuning {
         Tuning {
             table_cache_bytes: plan.limit(TABLES),
             window_bytes: plan.limit(WINDOW),
-            dead_records: plan.limit(DEAD_RECORDS) as usize,
             ..self
         }
     }

@@ -251,12 +251,9 @@ impl Core {
                         Vec::new()
                     }),
             };
-            for (place, &(offset, bytes)) in moved.iter().enumerate() {
-                if relocated.get(place) != Some(&Relocation::Done) {
-                    not_needed += bytes;
-                    lock(&self.ledger.dead).never_lived(output.number, offset, bytes);
-                }
-            }
+            let missed = moved.iter().enumerate();
+            let missed = missed.filter(|&(at, _)| relocated.get(at) != Some(&Relocation::Done));
+            not_needed += missed.map(|(_, &(_, bytes))| bytes).sum::<u64>();
         }
         if not_needed > 0 {
             lock(&self.writer).pending.push(NoteItem::Garbage {

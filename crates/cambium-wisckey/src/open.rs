@@ -357,7 +357,6 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         maintenance,
         held,
     } = parts;
-    lock(&ledger.dead).remember(tuning.dead_records);
     let (writer, names, traffic) = {
         let state = ledger.state();
         let writer = Writer {

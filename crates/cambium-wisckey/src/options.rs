@@ -7,7 +7,6 @@ use cambium_api::{OptionSpec, OptionValues};
 use cambium_base::Result;
 use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
 
-use crate::dead::MOST_KNOWN;
 use crate::holes::HoleRule;
 use crate::seeded_bug::SeededBug;
 use crate::window::WINDOW_BYTES;
@@ -47,10 +46,10 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     spec(
         "inline_bytes",
-        "bytes, 0 to 512",
-        "64",
+        "bytes, 0 to 4096",
+        "256",
         false,
-        "Values up to this length go into the tree itself, beside the key. Larger makes scans and lookups of small values one read less, and writes them again with each compaction.",
+        "Values up to this length go into the tree itself, beside the key. Larger spares scans and lookups of small values a read, and takes less space; each compaction writes the values again. A change takes effect as entries are written.",
     ),
     spec(
         "buffer_bytes",
@@ -120,7 +119,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes",
         "64MiB",
         false,
-        "Size of the tree's first sorted level; each further one is ten times as large. Smaller finds garbage sooner, larger writes less of the tree.",
+        "Most bytes of the tree's first sorted level; each further one is ten times as large. A level above the lowest has a tenth of the next at most, so that little is stored twice. Smaller finds garbage sooner, larger writes less of the tree.",
     ),
     spec(
         "read_ahead",
@@ -331,8 +330,6 @@ pub struct Tuning {
     pub table_cache_bytes: u64,
     /// Values that collection moves at a time.
     pub window_bytes: u64,
-    /// Dead records whose places are remembered.
-    pub dead_records: usize,
     /// Most garbage that stays only for consumers of changes.
     pub history_bytes: u64,
     /// A defect, in tests.
@@ -367,7 +364,7 @@ impl Tuning {
             segment_bytes: options.take_ranged("segment_bytes", 128 << 20, 1 << 10, 16 << 30)?,
             write_buffer_bytes: options.take_ranged("write_buffer_bytes", 32 << 20, 1, MOST)?,
             replay_bytes: options.take_ranged("replay_bytes", 512 << 20, 1 << 10, MOST)?,
-            inline_bytes: options.take_ranged("inline_bytes", 64, 0, 512)? as usize,
+            inline_bytes: options.take_ranged("inline_bytes", 256, 0, 4096)? as usize,
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
             preallocate_bytes: options.take_ranged("preallocate_bytes", 64 << 20, 0, 1 << 40)?,
             cache_bytes: options.take_cache_bytes()?,
@@ -394,7 +391,6 @@ impl Tuning {
                 .next_multiple_of(4096),
             table_cache_bytes: cambium_lsm::Options::default().table_cache_bytes,
             window_bytes: WINDOW_BYTES,
-            dead_records: MOST_KNOWN,
             history_bytes: options.take_ranged("history_bytes", 1 << 30, 0, MOST)?,
             seeded_bug: crate::seeded_bug::take(options)?,
         })
@@ -509,7 +505,7 @@ mod tests {
             ("range_io", "aio", "io_uring, threads or sync"),
             ("compression", "gzip", "none, lz4 or zstd"),
             ("space_limit", "100", "110 to 1000"),
-            ("inline_bytes", "513", "0 to 512"),
+            ("inline_bytes", "4097", "0 to 4096"),
             ("filter", "ribbon", "bloom or none"),
             (
                 "comparator",

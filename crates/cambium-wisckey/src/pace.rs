@@ -23,18 +23,13 @@ const FEWEST_SAMPLES: u64 = 16;
 /// What is overwritten becomes known garbage only when the tables that hold it are
 /// merged. Where writers mostly add keys, large write buffers are best; where they
 /// overwrite, small ones, so that garbage is known before it is as much as what is
-/// live. Which it is shows in the samples, and in the share of the log that jobs tell
-/// to be garbage.
+/// live. Which it is shows in the samples.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     /// Bytes of log after which the write buffer is sealed.
     pub seal_at: u64,
     /// Bytes of live records when the write buffer was last sealed.
     live: u64,
-    /// Garbage told when the write buffer was last sealed.
-    garbage_told: u64,
-    /// Of the bytes logged lately, how many jobs told to be garbage: 0.0 to about 1.0.
-    told_share: f64,
     /// Writers are taken to overwrite.
     overwrites: bool,
 }
@@ -45,18 +40,9 @@ impl Pace {
         self.live
     }
 
-    /// As of an opening, or of a seal after `logged` bytes; of late, a share `hiding`
-    /// of samples hid a value.
-    fn after(&self, logged: u64, live: u64, told: u64, hiding: f64, tuning: &Tuning) -> Pace {
-        let since = told.saturating_sub(self.garbage_told);
-        let (told_share, garbage_told) = match logged {
-            0 => (self.told_share, self.garbage_told),
-            logged => {
-                let share = (since as f64 / logged as f64).min(1.0);
-                ((self.told_share + share) / 2.0, told)
-            }
-        };
-        let overwrites = told_share.max(hiding) >= MUCH_GARBAGE;
+    /// As of an opening, or of a seal; of late, a share `hiding` of samples hid a value.
+    fn of(live: u64, hiding: f64, tuning: &Tuning) -> Pace {
+        let overwrites = hiding >= MUCH_GARBAGE;
         let room = live / 100 * (tuning.space_limit - 100);
         let seal_at = match overwrites {
             false => room.max(FIRST_SEAL_BYTES / 100 * (tuning.space_limit - 100)),
@@ -66,8 +52,6 @@ impl Pace {
         Pace {
             seal_at: seal_at.max(least).min(tuning.replay_bytes),
             live,
-            garbage_told,
-            told_share,
             overwrites,
         }
     }
@@ -91,16 +75,9 @@ impl Core {
 
     /// Computes anew when to seal; `logged` bytes went by since the last time.
     pub fn set_pace(&self, writer: &mut Writer, logged: u64) {
-        let ((total, live), told) = {
-            let state = self.ledger.state();
-            (state.total_and_live(), state.garbage_told)
-        };
+        let (total, live) = self.ledger.state().total_and_live();
         self.home.keeper.log_has(total + logged);
-        let hiding = self.hiding_share();
-        let pace = writer.pace.after(logged, live, told, hiding, &self.tuning);
-        writer.pace = pace;
-        let made = (pace.told_share.max(hiding) * 1000.0) as u64;
-        self.counters.garbage_made.store(made, Ordering::Relaxed);
+        writer.pace = Pace::of(live, self.hiding_share(), &self.tuning);
     }
 
     /// Computes anew when to seal, if writers were not taken to overwrite, and do.
@@ -151,10 +128,10 @@ impl Core {
 
     /// Bytes that writes hid and no job told of yet, by the samples; at most `most`. What
     /// cannot be is forgotten, so that errors do not add up.
-    pub fn hidden_by_samples(&self, told: u64, most: u64) -> Option<u64> {
+    pub fn hidden_by_samples(&self, told: u64, most: u64) -> u64 {
         let hiding = &self.counters.hiding;
         if hiding.samples.load(Ordering::Relaxed) < FEWEST_SAMPLES {
-            return None;
+            return 0;
         }
         let seen = hiding.bytes.load(Ordering::Relaxed);
         let possible = seen.clamp(told, told.saturating_add(most));
@@ -163,6 +140,6 @@ impl Core {
         } else {
             hiding.bytes.fetch_sub(seen - possible, Ordering::Relaxed);
         }
-        Some(possible - told)
+        possible - told
     }
 }

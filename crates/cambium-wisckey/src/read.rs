@@ -11,12 +11,11 @@
 //! place of a value that was overwritten. A reader with a pinned moment finds neither.
 
 use cambium_base::{Error, Result, Value};
-use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, File, ReadRequest};
 use cambium_lsm::Lookup;
 
 use crate::core::Core;
-use crate::format::{PREFIX_BYTES, Stored, ValuePointer};
+use crate::format::{INLINE_START, PREFIX_BYTES, Stored, ValuePointer};
 use crate::pin::Pin;
 use crate::segment::{Segment, Segments};
 
@@ -148,7 +147,7 @@ pub(crate) fn spans_of(wanted: &[Wanted], mut places: Vec<usize>) -> Vec<Span> {
 impl Core {
     /// The newest value of a full key.
     pub fn get_latest(&self, full_key: &[u8]) -> Result<Option<Value>> {
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        self.counters.gets.add(1);
         let value = self.newest_value(full_key)?;
         self.count_answer(full_key, value.as_ref());
         Ok(value)
@@ -158,7 +157,7 @@ impl Core {
         if let Some(value) = value {
             let bytes = full_key.len() - PREFIX_BYTES + value.len();
             let answered = &self.counters.answered_bytes;
-            answered.fetch_add(bytes as u64, Ordering::Relaxed);
+            answered.add(bytes as u64);
         }
     }
 
@@ -189,7 +188,7 @@ impl Core {
 
     /// The value of a full key at a pinned moment.
     pub fn get_at(&self, pin: &Pin, full_key: &[u8]) -> Result<Option<Value>> {
-        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        self.counters.gets.add(1);
         let value = match self.found(pin.look_up(full_key)?)? {
             Found::Nothing => None,
             Found::Inline(value) => Some(value),
@@ -214,7 +213,7 @@ impl Core {
         if let Some(value) = segment.kept_value(pointer, full_key.len(), sequence) {
             return Ok(Some(value));
         }
-        self.counters.value_reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.value_reads.add(1);
         segment.read_value(pointer, full_key, sequence).map(Some)
     }
 
@@ -223,7 +222,7 @@ impl Core {
     pub fn read_stored(&self, want: &Wanted) -> Result<Value> {
         let segments = self.segments.load();
         let segment = self.segment_in(&segments, want.pointer)?;
-        self.counters.value_reads.fetch_add(1, Ordering::Relaxed);
+        self.counters.value_reads.add(1);
         segment.read_value(want.pointer, &want.full_key, want.sequence)
     }
 
@@ -233,7 +232,7 @@ impl Core {
         };
         Ok(match Stored::decode(&value) {
             Some(Stored::Pointer(pointer)) => Found::Pointer(pointer, sequence),
-            Some(Stored::Inline(_)) => Found::Inline(value.slice(1..value.len())),
+            Some(Stored::Inline(_)) => Found::Inline(value.slice(INLINE_START..value.len())),
             None => return Err(self.strange_entry()),
         })
     }
@@ -258,9 +257,7 @@ impl Core {
 
     /// The values of several full keys at a pinned moment.
     pub fn multi_get_at(&self, pin: &Pin, full_keys: &[Vec<u8>]) -> Result<Vec<Option<Value>>> {
-        self.counters
-            .gets
-            .fetch_add(full_keys.len() as u64, Ordering::Relaxed);
+        self.counters.gets.add(full_keys.len() as u64);
         let keys: Vec<&[u8]> = full_keys.iter().map(Vec::as_slice).collect();
         let lookups = pin.look_up_all(&keys)?;
         let mut values = vec![None; keys.len()];
@@ -330,10 +327,25 @@ impl Core {
         spans: &[Span],
         values: &mut [Option<Value>],
     ) -> Result<()> {
-        let mut requests = Vec::with_capacity(spans.len());
+        let mut requests = Vec::new();
+        let mut memory = Vec::new();
         for (tag, span) in spans.iter().enumerate() {
-            if let Some(segment) = segments.get(&span.segment) {
+            let Some(segment) = segments.get(&span.segment) else {
+                continue;
+            };
+            // A read that the page cache answers is not worth a queue.
+            memory.resize((span.end - span.start) as usize, 0);
+            if segment.file.read_cached_at(&mut memory, span.start) < memory.len() {
                 requests.push(span.request(segment, tag as u64)?);
+                continue;
+            }
+            segment.file.count_read(memory.len() as u64);
+            for &place in &span.members {
+                let want = &wanted[place];
+                let bytes = &memory[(want.pointer.offset - span.start) as usize..];
+                let key = &want.full_key;
+                let within = segment.value_within(want.pointer, key, want.sequence, bytes)?;
+                values[place] = Some(Value::copy_of(&bytes[within]));
             }
         }
         let file_system = &self.environment.file_system;
@@ -348,9 +360,7 @@ impl Core {
             }
             Ok(())
         })?;
-        self.counters
-            .value_reads
-            .fetch_add(spans.len() as u64, Ordering::Relaxed);
+        self.counters.value_reads.add(spans.len() as u64);
         Ok(())
     }
 }

@@ -54,7 +54,7 @@ const AHEAD_BYTES: u64 = 4 << 20;
 
 /// A write found in the log.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct TailRecord {
     pub header: RecordHeader,
     /// Place of its segment in the tail.
     pub segment: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Found {
     bytes: Vec<u8>,
 }
 
-impl Found {
+impl TailRecord {
     /// Where the next record may begin.
     pub fn end(&self) -> u64 {
         self.offset + self.header.total_bytes(ALIGNMENT)
@@ -86,7 +86,7 @@ pub(crate) struct Tail {
 /// What the tail comes to.
 #[derive(Debug, Default)]
 pub(crate) struct Accepted {
-    pub found: Vec<Found>,
+    pub found: Vec<TailRecord>,
     /// The last accepted sequence number.
     pub cut: u64,
     /// The largest number that was promised durable.
@@ -148,7 +148,7 @@ impl Core {
     }
 
     /// Reads the written segments from the head on. Writes nothing.
-    pub fn read_tail(&self, progress: &dyn ProgressSink) -> Result<(Tail, Vec<Found>)> {
+    pub fn read_tail(&self, progress: &dyn ProgressSink) -> Result<(Tail, Vec<TailRecord>)> {
         let head = self.ledger.state().head;
         let mut tail = Tail::default();
         let mut found = Vec::new();
@@ -210,7 +210,7 @@ impl Core {
     fn read_segment(
         &self,
         tail: &mut Tail,
-        found: &mut Vec<Found>,
+        found: &mut Vec<TailRecord>,
         from: u64,
         session: u32,
         progress: &dyn ProgressSink,
@@ -264,7 +264,7 @@ impl Core {
         segment: &Segment,
         place: usize,
         record: &ScannedRecord,
-    ) -> Result<Found> {
+    ) -> Result<TailRecord> {
         let header = record.header;
         let payload_bytes = header.payload_bytes as usize;
         let first_bytes = match header.kind {
@@ -291,7 +291,7 @@ impl Core {
                 payload
             }
         };
-        Ok(Found {
+        Ok(TailRecord {
             header,
             segment: place,
             offset: record.offset,
@@ -304,7 +304,7 @@ impl Core {
     }
 
     /// Decides which of the found writes count.
-    pub fn accept(&self, tail: &Tail, mut found: Vec<Found>) -> Accepted {
+    pub fn accept(&self, tail: &Tail, mut found: Vec<TailRecord>) -> Accepted {
         let (after, promised) = {
             let state = self.ledger.state();
             (state.head.sequence, state.promised)
@@ -351,15 +351,20 @@ impl Core {
     /// Writes what was accepted, and is not known to be on the device, over
     /// itself, and syncs it.
     fn settle(&self, tail: &Tail, accepted: &Accepted) -> Result<()> {
-        let same_segment = |one: &Found, other: &Found| one.segment == other.segment;
+        let same_segment = |one: &TailRecord, other: &TailRecord| one.segment == other.segment;
         for here in accepted.found.chunk_by(same_segment) {
-            let (Some(first), Some(end)) = (here.first(), here.iter().map(Found::end).max()) else {
+            let (Some(first), Some(end)) = (here.first(), here.iter().map(TailRecord::end).max())
+            else {
                 continue;
             };
             let segment = &tail.segments[first.segment];
-            let synced = |found: &&Found| found.header.sequence.0 <= tail.synced_through;
+            let synced = |found: &&TailRecord| found.header.sequence.0 <= tail.synced_through;
             // What was synced took the header with it.
-            let from = here.iter().take_while(synced).last().map_or(0, Found::end);
+            let from = here
+                .iter()
+                .take_while(synced)
+                .last()
+                .map_or(0, TailRecord::end);
             if from < end {
                 segment.file.keep()?;
                 write_again(&*segment.file, from, end)?;
@@ -411,7 +416,8 @@ impl Core {
         }
         // The last write that counts in each segment.
         let found = accepted.found.iter();
-        let known: BTreeMap<usize, &Found> = found.map(|found| (found.segment, found)).collect();
+        let known: BTreeMap<usize, &TailRecord> =
+            found.map(|found| (found.segment, found)).collect();
         let mut writer = lock(&self.writer);
         let mut before = self.ledger.state().head.sequence;
         for (&place, last) in &known {

@@ -31,13 +31,6 @@ pub enum SeededBug {
     MovedUnsynced,
     /// A collected segment is removed before the tables point elsewhere.
     SegmentRemovedEarly,
-    /// A collection takes the record after a dead one for dead too.
-    DeadNeighbour,
-    /// A collection takes what no job told of for alive, as if all had been told.
-    DeadUnproven,
-    /// A collection compares the records that died during its lookups with one part of its
-    /// window alone.
-    DeadTakenByPart,
     /// The note of an empty write buffer is committed ahead of those that wait for their
     /// flush: later they replace the newer state of a segment by an older one.
     NotesReversed,
@@ -66,15 +59,13 @@ pub enum SeededBug {
     HoleInShared,
     /// Named snapshots hold no segments.
     SnapshotSegmentDropped,
-    /// A rollback leaves what is known of dead records.
-    RollbackKeepsDead,
     /// The manifest is not told that a namespace was dropped.
     NamespaceDropUnnoted,
 }
 
 impl SeededBug {
     /// Every one, with its name.
-    pub const ALL: [(SeededBug, &'static str); 29] = [
+    pub const ALL: [(SeededBug, &'static str); 25] = [
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
         (SeededBug::CommitUnsynced, "commit_unsynced"),
@@ -86,9 +77,6 @@ impl SeededBug {
         (SeededBug::CollectionReinserts, "collection_reinserts"),
         (SeededBug::MovedUnsynced, "moved_unsynced"),
         (SeededBug::SegmentRemovedEarly, "segment_removed_early"),
-        (SeededBug::DeadNeighbour, "dead_neighbour"),
-        (SeededBug::DeadUnproven, "dead_unproven"),
-        (SeededBug::DeadTakenByPart, "dead_taken_by_part"),
         (SeededBug::NotesReversed, "notes_reversed"),
         (SeededBug::FailedSyncMissed, "failed_sync_missed"),
         (SeededBug::CloseOutrun, "close_outrun"),
@@ -105,7 +93,6 @@ impl SeededBug {
             SeededBug::SnapshotSegmentDropped,
             "snapshot_segment_dropped",
         ),
-        (SeededBug::RollbackKeepsDead, "rollback_keeps_dead"),
         (SeededBug::NamespaceDropUnnoted, "namespace_drop_unnoted"),
     ];
 }

@@ -37,14 +37,14 @@ const SORTED_JUMPS: u64 = 2;
 
 /// Values of keys that follow each other.
 #[derive(Debug, Default)]
-struct Window {
+struct KeyStretch {
     wanted: Vec<Wanted>,
     bytes: u64,
     /// Where the next one begins; `None` after the last key.
     next: Option<Vec<u8>>,
 }
 
-impl Window {
+impl KeyStretch {
     /// True if who walks its keys jumps back and forth in the log.
     fn is_scattered(&self) -> bool {
         let ends = |want: &Wanted| {
@@ -80,13 +80,13 @@ impl Core {
             // What its pointers lead to stays until it has moved.
             let pin = self.pin()?;
             let started = self.environment.clock.monotonic();
-            let window = self.window_from(&first, pin.moment)?;
+            let window = self.stretch_from(&first, pin.moment)?;
             work.search += self.since(started);
             done += window.bytes;
             from = window.next.clone();
             if window.is_scattered() {
                 let before = work.moved_bytes();
-                moved |= self.sort_window(window, work)?;
+                moved |= self.sort_stretch(window, work)?;
                 self.environment
                     .pay_for_background(work.moved_bytes() - before);
             }
@@ -101,7 +101,7 @@ impl Core {
     }
 
     /// The next values that tables point to.
-    fn window_from(&self, first: &[u8], moment: Moment) -> Result<Window> {
+    fn stretch_from(&self, first: &[u8], moment: Moment) -> Result<KeyStretch> {
         let state = self.ledger.state();
         let is_settled = |number: u32| {
             let account = state.segments.get(&number);
@@ -109,7 +109,7 @@ impl Core {
                 account.kind == SegmentKind::Moved || number < state.head.segment
             })
         };
-        let mut window = Window::default();
+        let mut window = KeyStretch::default();
         let mut cursor = self.tree.cursor(Some(first), None, moment)?;
         cursor.seek_first()?;
         while let Some(entry) = cursor.entry() {
@@ -134,7 +134,7 @@ impl Core {
         Ok(window)
     }
 
-    fn sort_window(self: &Arc<Self>, window: Window, work: &mut Work) -> Result<bool> {
+    fn sort_stretch(self: &Arc<Self>, window: KeyStretch, work: &mut Work) -> Result<bool> {
         let started = self.environment.clock.monotonic();
         let values = match self.fetch(&window.wanted) {
             Err(error) if error.is_corruption() => return Ok(false),

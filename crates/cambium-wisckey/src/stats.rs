@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cambium_api::{Direction, KeyRange, Statistics};
 use cambium_base::Result;
+use cambium_io::counter::StripedCounter;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 use crate::core::Core;
@@ -22,13 +23,13 @@ pub(crate) struct Counters {
     pub moved_bytes: AtomicU64,
     pub freed_bytes: AtomicU64,
     pub writes: AtomicU64,
-    pub gets: AtomicU64,
+    pub gets: StripedCounter,
     pub syncs: AtomicU64,
     pub collections: AtomicU64,
     pub holes: AtomicU64,
-    pub value_reads: AtomicU64,
+    pub value_reads: StripedCounter,
     /// Of the keys and values that lookups and cursors answered.
-    pub answered_bytes: AtomicU64,
+    pub answered_bytes: StripedCounter,
     /// Writes that recovery found in the log.
     pub replayed: AtomicU64,
     /// Writers were made to wait for background work for so long.
@@ -38,8 +39,6 @@ pub(crate) struct Counters {
     /// How far space has come from where collection begins to its limit, in
     /// thousandths: collection hurries, and writers are slowed.
     pub space_pressure: AtomicU64,
-    /// Of the bytes logged lately, thousandths that made garbage.
-    pub garbage_made: AtomicU64,
     /// What writes were seen to hide ([`crate::pace`]).
     pub hiding: Hiding,
 }
@@ -265,19 +264,19 @@ impl Core {
         );
         all.count(
             "value_reads",
-            of(&self.counters.value_reads),
+            self.counters.value_reads.sum(),
             "reads of the value log",
         );
         all.ratio(
             "value_reads_per_get",
-            of(&self.counters.value_reads),
-            of(&self.counters.gets),
+            self.counters.value_reads.sum(),
+            self.counters.gets.sum(),
             "reads of the value log per key looked up, those of cursors included",
         );
         all.ratio(
             "read_amplification",
             self.home.files.bytes_read() + self.tree.statistics().bytes_read,
-            of(&self.counters.answered_bytes),
+            self.counters.answered_bytes.sum(),
             "bytes that lookups and cursors read from files, by bytes of the keys and values that they answered, since the store was opened; cursors that are open are not counted",
         );
         all.count(

@@ -215,6 +215,10 @@ impl Core {
                 changes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
             }
             compaction.note_known(tree.namespace, &changes);
+            // The old nodes of as many documents, fuller than they are.
+            let documents = tree.old.documents.max(1);
+            let of_them = tree.old.nodes * changes.len() as u64 / documents;
+            compaction.open_run.expect(of_them / 10 * 7);
             let mut root = std::mem::take(compaction.root(None, tree.namespace));
             self.apply_to(compaction, &mut root, changes)?;
             *compaction.root(None, tree.namespace) = root;

@@ -19,6 +19,7 @@ mod dropped;
 mod failed_flushes;
 mod golden;
 mod left_out_numbers;
+mod packed_blocks;
 mod packing;
 mod past_cache;
 mod room;

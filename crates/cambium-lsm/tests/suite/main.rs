@@ -8,7 +8,6 @@ mod damage;
 mod faults;
 mod flush;
 mod model;
-mod newest;
 mod relocation;
 mod seeded_bugs;
 mod support;

@@ -27,12 +27,7 @@ fn found(world: &World, key: &[u8]) -> Found {
 /// What there is of keys, in ascending order, with what relocating them need not look at
 /// again.
 fn looked_up(world: &World, keys: &[&[u8]]) -> (Vec<Lookup>, Seen) {
-    let tree = &world.tree;
-    let (answers, seen) = tree
-        .newest_pass(keys, false, || u64::MAX, |_, _, _| true)
-        .unwrap();
-    assert!(answers.iter().all(|&is_there| is_there), "they were put");
-    (tree.multi_get(keys, u64::MAX).unwrap(), seen)
+    world.tree.look_up_newest(keys, || u64::MAX).unwrap()
 }
 
 /// Relocates [`OTHER`] and [`KEY`], which something happened to since they were looked

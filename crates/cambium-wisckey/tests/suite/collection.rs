@@ -91,8 +91,14 @@ fn space_stays_within_its_limit_under_steady_overwriting() {
     let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
     let store = create(&environment);
     let mut state = State::new();
-    for round in 0..12 {
-        fill(&*store, &mut state, 300, round);
+    fill(&*store, &mut state, 300, 0);
+    for round in 1..16 {
+        // Others stay, so that no segment is all garbage.
+        for number in (0..300).filter(|number| number * 7 % 16 != round) {
+            let (key, value) = (key(number), value(number, round));
+            store.put(&key, &value, Durability::Written).unwrap();
+            state.insert(key, value);
+        }
         work_until_idle(&*store);
     }
     is_same(&*store, &state);

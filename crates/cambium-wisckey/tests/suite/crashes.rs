@@ -105,11 +105,10 @@ fn failing_operations_lose_nothing() {
 /// move is in `sorting.rs`, and what a change feed shows in `changes`. Named snapshots are in
 /// `named.rs`, namespaces in `names.rs`. The suites of threads below find what needs threads; what
 /// needs a damaged header is in `headers.rs`, what needs a checkpoint in `checkpoints.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 16] = [
+const FOUND_ELSEWHERE: [SeededBug; 14] = [
     SeededBug::HoleInShared,
     SeededBug::EpochReused,
     SeededBug::HoleUnderPin,
-    SeededBug::DeadTakenByPart,
     SeededBug::NotesReversed,
     SeededBug::FailedSyncMissed,
     SeededBug::CloseOutrun,
@@ -120,7 +119,6 @@ const FOUND_ELSEWHERE: [SeededBug; 16] = [
     SeededBug::ChangesUnsynced,
     SeededBug::HistoryDroppedEarly,
     SeededBug::SnapshotSegmentDropped,
-    SeededBug::RollbackKeepsDead,
     SeededBug::NamespaceDropUnnoted,
 ];
 
@@ -196,7 +194,7 @@ fn threads_beside_failing_operations_lose_nothing() {
 #[test]
 fn every_seeded_bug_of_threads_is_found() {
     let armed = |name| suite("every_seeded_bug_of_threads_is_found").opening("seeded_bug", name);
-    let names = ["dead_taken_by_part", "close_outrun", "notes_reversed"];
+    let names = ["close_outrun", "notes_reversed"];
     each_bug_is_found(names, |name| {
         armed(name).states(20_000).find_failure_among_threads()
     });

@@ -36,7 +36,11 @@ fn put(store: &dyn Engine, state: &mut State, number: u64, write: u64) {
 
 /// On a real file system: one in memory never has two blocks side by side at hand.
 fn filled(folder: &Path, cache: &str) -> (Arc<dyn Engine>, State) {
-    let options = OptionValues::from([("segment_bytes", "256KiB"), ("cache_bytes", cache)]);
+    let options = OptionValues::from([
+        ("segment_bytes", "256KiB"),
+        ("cache_bytes", cache),
+        ("inline_bytes", "64"),
+    ]);
     let environment = Environment::real();
     let store = Wisckey.create(&environment, folder, &options).unwrap();
     let mut state = State::new();

@@ -110,13 +110,9 @@ fn gets_answer_the_last_put_while_values_move() {
     }
 }
 
-/// Puts the defects back that brought older values back.
+/// A collection that takes every value for live brings older ones back.
 #[test]
 fn stale_values_are_found() {
-    for bug in ["dead_taken_by_part", "dead_unproven"] {
-        let mut found = (0..30).filter_map(|seed| first_stale(&[("seeded_bug", bug)], seed));
-        let found = found.next();
-        let is_found = |found: &String| found.ends_with("sound by a check: false");
-        assert!(found.as_ref().is_some_and(is_found), "{bug}: {found:?}");
-    }
+    let bug = ("seeded_bug", "collection_reinserts");
+    assert!((0..30).any(|seed| first_stale(&[bug], seed).is_some()));
 }

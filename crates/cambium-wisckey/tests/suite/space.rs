@@ -109,6 +109,63 @@ fn deletes_that_keep_their_space_are_found() {
     assert!(log_bytes(&*store) > 256 << 10, "not found");
 }
 
+fn store_bytes(store: &dyn Engine) -> u64 {
+    log_bytes(store) + store.stats().unwrap().number("tree_bytes").unwrap()
+}
+
+/// Puts values that lie in the tree, and deletes all; answers the bytes that are left, with
+/// a reopening before background work has its turn or without.
+fn left_of_inline_values(is_reopened: bool, by_range: bool, changes: &[(&str, &str)]) -> u64 {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let mut creation = options();
+    changes
+        .iter()
+        .for_each(|(name, value)| _ = creation.set(name, value));
+    let mut store = Wisckey
+        .create(&environment, Path::new(FOLDER), &creation)
+        .unwrap();
+    for number in 0..KEYS {
+        store
+            .put(&key(number), &[number as u8; 100], Durability::Written)
+            .unwrap();
+    }
+    idle(&*store);
+    let filled = store_bytes(&*store);
+    assert!(filled > KEYS * 100 && filled < KEYS * 180, "{filled}");
+    if by_range {
+        store
+            .delete_range(KeyRange::all(), Durability::Written)
+            .unwrap();
+    } else {
+        for number in 0..KEYS {
+            store.delete(&key(number), Durability::Written).unwrap();
+        }
+    }
+    if is_reopened {
+        store.close().unwrap();
+        store = Wisckey
+            .open(&environment, Path::new(FOLDER), &creation, &())
+            .unwrap();
+    }
+    idle(&*store);
+    store_bytes(&*store)
+}
+
+#[test]
+fn a_store_of_small_values_that_were_deleted_gives_everything_back() {
+    for by_range in [false, true] {
+        for is_reopened in [false, true] {
+            let left = left_of_inline_values(is_reopened, by_range, &[]);
+            assert!(
+                left < 32 << 10,
+                "{left} bytes left, {by_range} {is_reopened}"
+            );
+        }
+    }
+    let bug = ("seeded_bug", "deletes_rest");
+    assert!(left_of_inline_values(false, true, &[bug]) > 32 << 10);
+}
+
 /// What a snapshot sees keeps its space, and idle steps do not rewrite it again and again.
 #[test]
 fn a_snapshot_keeps_what_was_deleted_and_costs_no_work() {

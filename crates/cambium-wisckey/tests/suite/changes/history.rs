@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cambium_api::{ChangeOptions, CompactOptions, Durability, EngineKind, Error};
+use cambium_api::{ChangeOptions, CompactOptions, Durability, EngineKind, Error, WriteBatch};
 use cambium_io::simulated::SimulatedDisk;
 use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::golden::contents;
@@ -209,4 +209,37 @@ fn damage_of_held_history_is_found_and_a_repair_ends_history_there() {
         Err(Error::HistoryLost { oldest }) => assert_eq!(oldest, newest),
         other => panic!("{other:?}"),
     }
+}
+
+/// Blocks of older writes go back before the consumer comes, in the segment in which the
+/// next opening goes on.
+#[test]
+fn a_consumer_reads_on_behind_what_was_given_back_before_it_came() {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let large = [("replay_bytes", "1MiB"), ("segment_bytes", "1MiB")];
+    let options = tiny(&[&large[..], &[("hole_bytes", "1"), ("space_limit", "1000")]].concat());
+    let store = create(&environment, &options);
+    // The middle of a batch is overwritten, and goes.
+    let mut batch = WriteBatch::new();
+    for number in 0..40u8 {
+        batch.put([number], [number; 200]);
+    }
+    store.write(batch, Durability::Written).unwrap();
+    for number in 10..30u8 {
+        store.put(&[number], b"", Durability::Written).unwrap();
+    }
+    overwrite(&*store, 3);
+    store.close().unwrap();
+    let store = open(&environment, &options);
+    work_until_idle(&*store);
+    assert!(number(&*store, "value_log_hole_bytes") > 4096);
+    let newest = store.snapshot().unwrap().sequence();
+    store.move_consumer("late", Some(newest)).unwrap();
+    overwrite(&*store, 1);
+    assert_eq!(changes_after(&*store, newest).len(), 40);
+    store.close().unwrap();
+    // The manifest counts all of the segment by now.
+    let store = open(&environment, &options);
+    assert_eq!(changes_after(&*store, newest).len(), 40);
+    assert!(store.check(&()).unwrap().is_sound());
 }
