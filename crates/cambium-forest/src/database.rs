@@ -20,7 +20,7 @@ use crate::options::{Shape, Tuning};
 use crate::packed_block::PackedBlock;
 use crate::seeded_bug::SeededBug;
 
-/// What is wrong where an address leads to no document.
+/// The message where an address leads to no document.
 pub(crate) const NO_DOCUMENT: &str = "the index points here, and this is no document";
 
 /// Where a store's files are, and whether they may be changed.

@@ -90,7 +90,7 @@ impl DocumentAddress {
         ((self.0 & (u64::MAX >> 2)) >> OFFSET_SHIFT) * DOCUMENT_ALIGNMENT
     }
 
-    /// Where the record or the block begins to be read, bytes from the start of the file.
+    /// Start of the record, or of the packed block, in bytes from the start of the file.
     pub fn start(self) -> u64 {
         match self.is_packed() {
             true => self.offset() / PACKED_BLOCK_BYTES * PACKED_BLOCK_BYTES,
@@ -119,7 +119,7 @@ impl DocumentAddress {
         }
     }
 
-    /// What the address says of the key.
+    /// The hash of the key that the address has.
     pub fn fingerprint(self) -> u64 {
         self.0 & FINGERPRINT_MASK
     }

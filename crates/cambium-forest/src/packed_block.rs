@@ -60,7 +60,7 @@ const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static
     }
 }
 
-/// What a document takes of a payload, but for the number of its write.
+/// Bytes that a document takes of a payload, but for the number of its write.
 fn entry_bytes(key: &[u8], value: &[u8]) -> usize {
     END_BYTES + varint_bytes(key.len() as u64) + key.len() + value.len()
 }
@@ -138,7 +138,7 @@ pub(crate) struct Packer {
     highest: u64,
 }
 
-/// What is to be done with a document.
+/// The packer's answer to a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     /// It waits for the block now.

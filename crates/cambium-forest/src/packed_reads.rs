@@ -30,7 +30,7 @@ const LARGEST_READ: u64 = 256 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct OpenBlock {
     start: u64,
-    /// What it lies in: the payload alone, or blocks that were read together.
+    /// The payload alone, or the bytes of blocks that were read together.
     bytes: Block,
     payload: Range<usize>,
 }
@@ -53,7 +53,7 @@ impl OpenBlock {
     }
 }
 
-/// What a walk comes to next: one document, or neighbours in a packed block, of which each
+/// The next step of a walk: one document, or neighbours in a packed block, of which each
 /// is made when the walk comes to it.
 #[derive(Debug)]
 pub(crate) enum Stretch {
@@ -229,8 +229,8 @@ fn joined(addresses: &[DocumentAddress]) -> Vec<Wanted> {
 }
 
 impl Core {
-    /// What a walk over documents comes to, all of it read; what was read for it is kept in
-    /// the cache, or only where that has room.
+    /// The steps of a walk over documents, all of them read. Blocks that were missing are kept
+    /// in the cache, or only where that has room.
     pub fn stretches(
         &self,
         database: &Database,
@@ -318,7 +318,7 @@ impl Core {
         starts: &[u64],
         keep: bool,
     ) -> Result<Vec<OpenBlock>> {
-        // What is buffered is not to be had from the file.
+        // The file does not have blocks that are buffered.
         let written_end = database.log.written_end();
         let written = starts.partition_point(|&start| start < written_end);
         let (written, buffered) = starts.split_at(written);

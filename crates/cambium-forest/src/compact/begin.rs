@@ -58,7 +58,7 @@ impl Core {
         // Documents that named snapshots share are counted with each, and never
         // take more than they take now.
         let bytes = bytes.min(self.view.load().database.log.end()) + behind;
-        let ahead = (bytes / 16).min(self.tuning.preallocate_bytes) + LEAST_ROOM;
+        let ahead = (bytes / 32).min(self.tuning.preallocate_bytes) + LEAST_ROOM;
         bytes.saturating_add(rewritten).saturating_add(ahead)
     }
 

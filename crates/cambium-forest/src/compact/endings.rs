@@ -146,10 +146,13 @@ impl Core {
             .as_mut()
             .filter(|_| !ended && account.documents < until)
         {
-            match cursor.advance(&nodes, true)? {
-                Some(address) => account.add(address),
-                None => ended = true,
-            }
+            ended = !cursor.advance_many(&nodes, true, |address| {
+                let is_wanted = account.documents < until;
+                if is_wanted {
+                    account.add(address);
+                }
+                is_wanted
+            })?;
         }
         if let Some(cursor) = cursor.filter(|_| !ended) {
             return Ok(Some((cursor, account)));

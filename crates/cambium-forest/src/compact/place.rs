@@ -21,8 +21,8 @@ use crate::nodes::NodeRuns;
 use crate::packed_block::{Packer, Packing};
 use crate::seeded_bug::SeededBug;
 
-/// What is appended is handed to the operating system when this much has
-/// gathered; the log keeps no larger buffer.
+/// Appended bytes are handed to the operating system when so many have gathered; the log
+/// keeps no larger buffer.
 const HANDED_OVER_BYTES: u64 = 1 << 20;
 /// The same where that is a copy into another buffer: it stays in the
 /// processor's cache.
@@ -36,7 +36,7 @@ pub(super) struct Writing {
     pub window: Window,
     next: usize,
     placing: Placing,
-    /// Where the packed block begins that was verified last.
+    /// Start of the packed block that was verified last.
     verified: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ struct Placing {
     packer: Packer,
     /// Documents in the packer: where they were, and their places among the changes.
     waiting: Vec<(DocumentAddress, Option<usize>)>,
-    /// Of documents in the packer the addresses are not known yet.
+    /// A document in the packer has no address here yet.
     changes: Vec<(Vec<u8>, Change)>,
     key_bytes: u64,
 }

@@ -39,7 +39,7 @@ pub(super) struct WindowFill {
     most: u64,
     /// Bytes that each takes beside its own.
     overhead: u64,
-    /// Where the packed block is read of the last packed document.
+    /// Start of the packed block that the last packed document is in.
     block: u64,
 }
 
@@ -122,8 +122,10 @@ pub(super) struct Plan {
 /// One tree to be copied: a namespace's, or one of a named snapshot.
 #[derive(Debug)]
 pub(super) struct Source {
-    pub cursor: IndexCursor,
-    pub begun: bool,
+    cursor: IndexCursor,
+    begun: bool,
+    /// Addresses that the cursor has passed and the walk has not: the rest of a leaf.
+    passed: VecDeque<DocumentAddress>,
     /// An address that did not fit into the last window.
     pub left_over: Option<DocumentAddress>,
     /// All addresses in the order of their offsets, for `sort=global`.
@@ -137,6 +139,7 @@ impl Source {
         Source {
             cursor,
             begun: false,
+            passed: VecDeque::new(),
             left_over: None,
             in_order: None,
             account: Account::default(),
@@ -149,7 +152,14 @@ impl Source {
             self.cursor.begin(nodes, true)?;
             self.begun = true;
         }
-        let found = self.cursor.advance(nodes, true)?;
+        if self.passed.is_empty() {
+            let passed = &mut self.passed;
+            self.cursor.advance_many(nodes, true, |address| {
+                passed.push_back(address);
+                true
+            })?;
+        }
+        let found = self.passed.pop_front();
         if let Some(address) = found {
             self.account.add(address);
         }

@@ -35,7 +35,7 @@ impl Version {
     }
 }
 
-/// Where a write lies.
+/// The place of a write.
 struct Place {
     sequence: u64,
     offset: u64,

@@ -209,7 +209,7 @@ impl LogFile {
         let (least, largest) = (self.geometry.least_growth, self.geometry.most_growth);
         let growth = match most {
             Some(most) => (end / 2).min(most / 8),
-            None => end / 16,
+            None => end / 32,
         };
         growth.clamp(least, largest)
     }

@@ -145,10 +145,10 @@ pub struct Issuer<'a> {
     issued: Issued,
     /// Operations that were called, or submitted.
     begun: u64,
-    /// Of an open loop: when the next operation is due after so many, and where distances
+    /// An open loop: when the next operation is due after so many, and where distances
     /// come from.
     arrivals: Arrivals,
-    /// Of a governed loop: when the last operation was due, and the rate's number then.
+    /// A governed loop: when the last operation was due, and the rate's number then.
     governed: (u64, u64),
 }
 
@@ -189,7 +189,7 @@ struct Gathering {
     block: Block,
     batch: Batch,
     sizes: Random,
-    /// Of the batch that is gathered.
+    /// The batch that is gathered.
     size: u64,
 }
 

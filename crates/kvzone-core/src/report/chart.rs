@@ -85,7 +85,7 @@ impl Scale {
         }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// The place of a value, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let (Some(&from), Some(&to)) = (self.steps.first(), self.steps.last()) else {
             return 0.0;

@@ -223,7 +223,7 @@ pub fn summarize(report: &Report, stores: &[String]) -> Vec<Summary> {
         .collect()
 }
 
-/// What runs of one summary have alike: workload, threads, bytes of a key and a value.
+/// The facts that runs of one summary share: workload, threads, bytes of a key and a value.
 type Kind<'a> = (&'a str, u32, f64, f64);
 
 fn kind(run: &Run) -> Kind<'_> {

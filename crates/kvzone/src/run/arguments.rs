@@ -100,7 +100,7 @@ pub(crate) struct RunArguments {
     /// a store without one is named, and left out [default: each call is waited for]
     #[arg(long, value_name = "N", conflicts_with_all = ["record", "keep_latency", "writers"])]
     pub(super) queue: Option<u32>,
-    /// Where every write is when it returns: in the process's memory, with the operating
+    /// The place of every write when it returns: in the process's memory, with the operating
     /// system, on the device
     #[arg(long, value_name = "LEVEL", default_value = "written", value_parser = word::<DurabilityName>(&["buffered", "written", "synced"]))]
     durability: DurabilityName,

@@ -22,7 +22,7 @@ pub(super) fn availability(found: Result<(String, PathBuf)>) -> Availability {
     }
 }
 
-/// Of a store in Rust whose feature, of the same name, was left out.
+/// The message for a store in Rust whose feature, of the same name, was left out.
 pub(super) fn not_compiled_in(store: &str) -> Availability {
     Availability::Missing {
         what: format!("this kvzone was built without feature {store}"),
@@ -30,7 +30,7 @@ pub(super) fn not_compiled_in(store: &str) -> Availability {
     }
 }
 
-/// What opening it answers.
+/// The answer of opening it.
 pub(super) fn missing(store: &str, found: Availability) -> Error {
     let (what, remedy) = match found {
         Availability::Missing { what, remedy } => (what, remedy),
@@ -48,7 +48,7 @@ pub(super) fn is_tree(request: &OpenRequest) -> bool {
     request.overrides.get("type").is_some_and(|it| it == "tree")
 }
 
-/// What their writes can promise: none of a hash database stays in the process.
+/// Promises of their writes: none of a hash database stays in the process.
 pub(super) fn durabilities(tree: bool) -> &'static [Durability] {
     let all = &Durability::ALL;
     if tree { all } else { &all[1..] }

@@ -1,4 +1,4 @@
-//! What `kvzone` does about a store that crashes, hangs or forgets.
+//! Stores that crash, hang or forget, and how `kvzone` tells of them.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use crate::harness::{
 };
 use serde_json::Value;
 
-/// What design and readers of the JSON agree on.
+/// Facts that design and readers of the JSON agree on.
 const FIELDS: [&str; 34] = [
     "store",
     "version",

@@ -26,7 +26,7 @@ pub enum Lie {
     ScanStrangeKey,
     FailsAfter(u32),
     PanicsAfter(u32),
-    /// Of a store that is opened again: every tenth key is as it was when the load had
+    /// A store that is opened again: every tenth key is as it was when the load had
     /// ended, or not there; what was deleted is there; a byte of one value is another.
     KeepsOlder,
     Loses,
@@ -49,7 +49,7 @@ struct LyingStore {
     clock: Clock,
     entries: Mutex<Entries>,
     writes: Mutex<u32>,
-    /// Of the first sync, which ends the load.
+    /// The first sync, which ends the load.
     loaded: Mutex<Option<Entries>>,
     deleted: Mutex<Entries>,
     opened: Mutex<u32>,
