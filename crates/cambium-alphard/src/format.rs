@@ -21,7 +21,7 @@
 
 use cambium_base::checksum::{ChecksumSeed, crc32c};
 use cambium_base::coding::{u16_at, u32_at, u64_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_base::{Error, Extent, FileIdentity, FileNumber, Result, StoreId};
 use cambium_index::cuckoo::SlotKey;
 use std::path::Path;
@@ -53,15 +53,6 @@ pub const IMAGE_NAME: &str = "index-image";
 pub const LOCK_NAME: &str = "LOCK";
 
 const MAGIC: [u8; 8] = *b"CMBMalph";
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// The entry header's layout.
 pub const ENTRY_LAYOUT: Layout = Layout {

@@ -9,7 +9,7 @@
 
 use cambium_base::checksum::crc32c_append;
 use cambium_base::coding::{u32_at, u64_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_base::{Extent, Result};
 use cambium_index::cuckoo::{Builder, SlotKey};
 use cambium_io::{File, FileSystem, OpenOptions};
@@ -28,15 +28,6 @@ const CHANGE_BYTES: usize = 8;
 const REPLACED_BYTES: usize = ENTRY_BYTES;
 /// Bytes written or read at once.
 const CHUNK_BYTES: usize = 1 << 20;
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// The image's head.
 pub const IMAGE_LAYOUT: Layout = Layout {

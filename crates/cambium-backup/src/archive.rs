@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cambium_api::{Change, ChangeBatch, KeyRange, Operation, UnixMillis};
 use cambium_base::checksum::crc32c_append;
 use cambium_base::coding::{Decoder, u32_at, u64_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_base::varint::{put_varint, put_varint_prefixed};
 use cambium_base::{Error, Result, SequenceNumber, StoreId};
 use cambium_io::{File, FileSystem, OpenOptions};
@@ -70,15 +70,6 @@ pub(crate) const END: Layout = Layout {
     size: 25,
 }
 .checked();
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// What an archive's header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,16 @@ pub struct Field {
     pub meaning: &'static str,
 }
 
+/// A field of a table: offset, bytes, name and meaning.
+pub const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
+    Field {
+        offset,
+        size,
+        name,
+        meaning,
+    }
+}
+
 /// A named layout: the source of one table in `docs/format/`.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {

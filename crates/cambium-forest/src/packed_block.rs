@@ -17,7 +17,7 @@
 //! is cached of it is its payload, and was verified.
 
 use cambium_base::coding::{u16_at, u64_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_base::varint::{put_varint, varint_at, varint_bytes};
 use cambium_storage::record::RECORD_HEADER_BYTES;
 
@@ -50,15 +50,6 @@ const SMALL_BYTES: usize = 512;
 const LARGEST_BYTES: usize = 2 << 10;
 /// A block that would be no fuller than this is not worth its place.
 const LEAST_PAYLOAD: usize = MOST_PAYLOAD / 2;
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// Bytes that a document takes of a payload, but for the number of its write.
 fn entry_bytes(key: &[u8], value: &[u8]) -> usize {

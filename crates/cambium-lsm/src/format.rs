@@ -4,7 +4,7 @@ use std::path::Path;
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::{u32_at, u64_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_base::varint::{put_varint, varint_at};
 use cambium_base::{Error, Result};
 
@@ -22,15 +22,6 @@ pub(crate) const BLOCK_TRAILER_BYTES: usize = 5;
 pub(crate) const FOOTER_BYTES: usize = 72;
 /// Bytes of the superblock's payload.
 pub(crate) const ROOT_BYTES: usize = 24;
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// Behind each block of a table.
 pub const BLOCK_TRAILER: Layout = Layout {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use cambium_base::checksum::crc32c;
 use cambium_base::coding::{u32_at, u64_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_base::{Error, FileIdentity, FileNumber, Result, StoreId};
 use cambium_io::File;
 
@@ -38,15 +38,6 @@ pub const LAYOUT: Layout = Layout {
     size: HEADER_BYTES,
 }
 .checked();
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// A decoded file header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::{round_up, u16_at, u32_at, u64_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::{crc32c, crc32c_append};
 
@@ -47,15 +47,6 @@ pub const LAYOUT: Layout = Layout {
     size: RECORD_HEADER_BYTES,
 }
 .checked();
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// The attempt after one that was taken back. The last one has no next: a number that
 /// came again would make recovery believe remains of a write that was taken back.

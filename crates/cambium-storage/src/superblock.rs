@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use cambium_base::checksum::{crc32c, crc32c_append};
 use cambium_base::coding::{u32_at, u64_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::{FileSystem, OpenOptions};
 
@@ -47,15 +47,6 @@ pub const LAYOUT: Layout = Layout {
     size: SUPERBLOCK_HEADER_BYTES,
 }
 .checked();
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// Both copies. Files are opened for each write, which is rare.
 #[derive(Debug)]

@@ -39,7 +39,7 @@
 use std::path::{Path, PathBuf};
 
 use cambium_base::coding::{Decoder, u32_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_storage::log::LogGeometry;
 use cambium_storage::record::record_bytes;
 
@@ -153,15 +153,6 @@ pub const ROOT_LAYOUT: Layout = Layout {
     size: ROOT_BYTES,
 }
 .checked();
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// Where a value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,6 @@
 //! The layouts of a note's items ([`crate::note`]).
 
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 
 /// The item that says from where recovery replays.
 pub const HEAD_LAYOUT: Layout = Layout {
@@ -90,12 +90,3 @@ pub const TRAFFIC_LAYOUT: Layout = Layout {
     size: 41,
 }
 .checked();
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use cambium_base::checksum::{ChecksumSeed, crc32c};
 use cambium_base::coding::{Decoder, u32_at, u64_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_base::{Error, FileNumber, Result, StoreId};
 use cambium_io::{FileSystem, OpenOptions};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
@@ -89,15 +89,6 @@ pub const PIECE_LAYOUT: Layout = Layout {
     size: PIECE_HEADER_BYTES,
 }
 .checked();
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// A file's number and salt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

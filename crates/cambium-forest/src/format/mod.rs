@@ -42,7 +42,7 @@ use std::path::{Path, PathBuf};
 use cambium_base::FileNumber;
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::{u32_at, u64_at};
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 use cambium_index::{NODE_TRAILER_BYTES, NodeAddress};
 use cambium_storage::log::LogGeometry;
 use cambium_storage::record::RecordHeader;
@@ -114,15 +114,6 @@ pub const NODE_TRAILER: Layout = Layout {
 
 /// What no counter of bytes or writes reaches.
 const MOST_COUNTED: u64 = 1 << 60;
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// A file's number and salt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

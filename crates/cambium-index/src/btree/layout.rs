@@ -36,7 +36,7 @@
 //! b1 00 01 01  02 00  01 00  01 00  01 00  00 00  00 00 | 61 | 7a | 58 59 | 01 02 | 0 ...
 //! ```
 
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 
 /// Bytes of the header, where the prefix begins.
 pub(super) const HEADER_BYTES: usize = 16;
@@ -64,15 +64,6 @@ pub(super) const SUFFIX_AT: usize = 8;
 pub(super) const STRIDE_AT: usize = 10;
 pub(super) const RESTS_AT: usize = 12;
 pub(super) const METADATA_AT: usize = 14;
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// The header of a node.
 pub const NODE_HEADER: Layout = Layout {

@@ -21,7 +21,7 @@
 use std::cmp::Ordering;
 
 use cambium_base::coding::Decoder;
-use cambium_base::layout::{Field, Layout};
+use cambium_base::layout::{Layout, field};
 
 /// What a tree is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,15 +43,6 @@ impl Kind {
 
 /// Bytes before the skipped prefix.
 const FIXED_BYTES: usize = 21;
-
-const fn field(offset: usize, size: usize, name: &'static str, meaning: &'static str) -> Field {
-    Field {
-        offset,
-        size,
-        name,
-        meaning,
-    }
-}
 
 /// The head of a tree of the HB+-trie.
 pub const TREE_HEAD: Layout = Layout {
