@@ -175,11 +175,6 @@ impl Packer {
         Packing::Taken
     }
 
-    /// How many documents wait.
-    pub fn len(&self) -> usize {
-        self.waiting.len()
-    }
-
     /// True if a block of them would be full enough.
     pub fn is_worth_a_block(&self) -> bool {
         self.payload >= LEAST_PAYLOAD
@@ -190,8 +185,13 @@ impl Packer {
         self.lowest
     }
 
-    /// Documents that wait: number of the write, key, value.
-    pub fn documents(&self) -> impl Iterator<Item = (u64, &[u8], &[u8])> {
+    /// The namespace of those that wait.
+    pub fn namespace(&self) -> u16 {
+        self.namespace
+    }
+
+    /// Documents that wait.
+    pub fn documents(&self) -> impl Iterator<Item = DocumentBytes<'_>> {
         let starts = std::iter::once(0).chain(self.waiting.iter().map(|waiting| waiting.end));
         self.waiting.iter().zip(starts).map(|(waiting, start)| {
             let Waiting {
@@ -199,11 +199,12 @@ impl Packer {
                 key_end,
                 end,
             } = *waiting;
-            (
+            DocumentBytes {
+                namespace: self.namespace,
                 sequence,
-                &self.bytes[start..key_end],
-                &self.bytes[key_end..end],
-            )
+                key: &self.bytes[start..key_end],
+                value: &self.bytes[key_end..end],
+            }
         })
     }
 
@@ -214,11 +215,11 @@ impl Packer {
         payload.extend_from_slice(&self.namespace.to_le_bytes());
         payload.extend_from_slice(&(self.waiting.len() as u16).to_le_bytes());
         payload.resize(FIXED_BYTES + END_BYTES * self.waiting.len(), 0);
-        for (slot, (sequence, key, value)) in self.documents().enumerate() {
-            put_varint(&mut payload, sequence - self.lowest);
-            put_varint(&mut payload, key.len() as u64);
-            payload.extend_from_slice(key);
-            payload.extend_from_slice(value);
+        for (slot, document) in self.documents().enumerate() {
+            put_varint(&mut payload, document.sequence - self.lowest);
+            put_varint(&mut payload, document.key.len() as u64);
+            payload.extend_from_slice(document.key);
+            payload.extend_from_slice(document.value);
             let end = (payload.len() as u16).to_le_bytes();
             payload[FIXED_BYTES + END_BYTES * slot..][..END_BYTES].copy_from_slice(&end);
         }
@@ -228,18 +229,13 @@ impl Packer {
     /// Addresses of the documents in the block at `block`. What the block has beside
     /// documents is shared among them.
     pub fn addresses(&self, block: u64) -> impl Iterator<Item = DocumentAddress> {
-        let documents = || {
-            self.documents()
-                .map(|(_, key, value)| entry_bytes(key, value))
-        };
-        let beside = PACKED_BLOCK_BYTES as usize - documents().sum::<usize>();
-        let share = beside.div_ceil(self.len().max(1));
-        self.documents()
-            .enumerate()
-            .map(move |(slot, (_, key, value))| {
-                let bytes = entry_bytes(key, value) + share;
-                DocumentAddress::packed(block, slot, bytes as u64, key)
-            })
+        let taken = |document: &DocumentBytes<'_>| entry_bytes(document.key, document.value);
+        let all: usize = self.documents().map(|document| taken(&document)).sum();
+        let share = (PACKED_BLOCK_BYTES as usize - all).div_ceil(self.waiting.len().max(1));
+        self.documents().enumerate().map(move |(slot, document)| {
+            let bytes = taken(&document) + share;
+            DocumentAddress::packed(block, slot, bytes as u64, document.key)
+        })
     }
 
     /// Lets all go that waits.
@@ -284,17 +280,14 @@ mod tests {
         let payload = packer.encode();
         assert!(payload.len() <= MOST_PAYLOAD && payload.len() > MOST_PAYLOAD * 7 / 8);
         let block = PackedBlock::of(&payload).unwrap();
-        assert_eq!(block.count(), packer.len());
-        for (slot, (sequence, key, value)) in packer.documents().enumerate() {
+        assert_eq!(block.count(), packer.waiting.len());
+        for (slot, expected) in packer.documents().enumerate() {
             let (found, end) = block.document(slot).unwrap();
-            let expected = (3, sequence, key, value);
-            assert_eq!(
-                (found.namespace, found.sequence, found.key, found.value),
-                expected
-            );
-            assert_eq!(&payload[end - value.len()..end], value);
+            assert_eq!((found.namespace, found.sequence), (3, expected.sequence));
+            assert_eq!((found.key, found.value), (expected.key, expected.value));
+            assert_eq!(&payload[end - expected.value.len()..end], expected.value);
         }
-        assert!(block.document(packer.len()).is_none());
+        assert!(block.document(packer.waiting.len()).is_none());
     }
 
     #[test]
@@ -304,12 +297,14 @@ mod tests {
             .addresses(8192)
             .map(DocumentAddress::most_bytes)
             .sum();
-        assert!(sum >= PACKED_BLOCK_BYTES && sum < PACKED_BLOCK_BYTES + 16 * packer.len() as u64);
-        for (slot, (address, (_, key, _))) in
-            packer.addresses(8192).zip(packer.documents()).enumerate()
-        {
+        assert!(
+            sum >= PACKED_BLOCK_BYTES
+                && sum < PACKED_BLOCK_BYTES + 16 * packer.waiting.len() as u64
+        );
+        let both = packer.addresses(8192).zip(packer.documents());
+        for (slot, (address, document)) in both.enumerate() {
             assert_eq!((address.start(), address.slot()), (8192, Some(slot)));
-            assert!(address.may_match(key));
+            assert!(address.may_match(document.key));
         }
     }
 

@@ -17,10 +17,11 @@ use cambium_base::Result;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use super::Compaction;
-use super::place::append_moved;
+use super::place::Appending;
 use crate::buffer::CHANGE_BYTES;
 use crate::core::{Core, Writer, lock};
-use crate::document::DOCUMENT_ALIGNMENT;
+use crate::database::DocumentBytes;
+use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{FLAG_RECOVERED, kind, namespace_and_key};
 use crate::index::Change;
 use crate::seeded_bug::SeededBug;
@@ -92,6 +93,12 @@ pub(super) struct Pending {
 const CHANGE_OVERHEAD: u64 = 96;
 
 impl Pending {
+    fn insert_all(&mut self, namespace: u16, placed: Vec<(Vec<u8>, DocumentAddress)>) {
+        for (key, to) in placed {
+            self.insert(namespace, key, Change::Put(to));
+        }
+    }
+
     fn insert(&mut self, namespace: u16, key: Vec<u8>, change: Change) {
         let bytes = key.len() as u64 + CHANGE_OVERHEAD;
         let of_namespace = self.changes.entry(namespace).or_default();
@@ -198,15 +205,23 @@ impl Core {
         }
         let newest = self.read_slice(compaction, until, slice)?;
         for (namespace, documents) in newest {
+            let mut appending = Appending::default();
             for (key, version) in documents {
-                let change = match version {
-                    None => Change::Remove,
-                    Some((sequence, value)) => {
-                        Change::Put(append_moved(compaction, namespace, sequence, &key, &value)?)
-                    }
+                let Some((sequence, value)) = version else {
+                    compaction.pending.insert(namespace, key, Change::Remove);
+                    continue;
                 };
-                compaction.pending.insert(namespace, key, change);
+                let document = DocumentBytes {
+                    namespace,
+                    sequence,
+                    key: &key,
+                    value: &value,
+                };
+                let placed = appending.append(compaction, namespace, &document, key.clone())?;
+                compaction.pending.insert_all(namespace, placed);
             }
+            let placed = appending.close(compaction)?;
+            compaction.pending.insert_all(namespace, placed);
         }
         if compaction.pending.bytes > compaction.settings.pending_bytes() {
             self.apply_pending(compaction)?;

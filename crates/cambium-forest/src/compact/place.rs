@@ -56,13 +56,12 @@ impl Writing {
     }
 }
 
-/// Documents on their way into the new file, and what the index is to be told of them.
+/// Documents of a window on their way into the new file, and the changes of the index.
 #[derive(Debug, Default)]
 struct Placing {
-    packer: Packer,
-    /// Documents in the packer: where they were, and their places among the changes.
-    waiting: Vec<(DocumentAddress, Option<usize>)>,
-    /// A document in the packer has no address here yet.
+    /// With the place of each document in the old file, and among the changes.
+    appending: Appending<(DocumentAddress, Option<usize>)>,
+    /// A document that waits for its block has no address here yet.
     changes: Vec<(Vec<u8>, Change)>,
     key_bytes: u64,
 }
@@ -77,21 +76,15 @@ impl Placing {
         address: DocumentAddress,
         document: &DocumentBytes<'_>,
     ) -> Result<()> {
-        let DocumentBytes {
-            sequence,
-            key,
-            value,
-            ..
-        } = *document;
         let change = match tree.snapshot {
             // It gets its index of the old one.
             Some(_) => {
-                tree.last_key = Some(key.to_vec());
+                tree.last_key = Some(document.key.to_vec());
                 None
             }
             None => {
-                self.key_bytes += key.len() as u64;
-                self.changes.push((key.to_vec(), Change::Remove));
+                self.key_bytes += document.key.len() as u64;
+                self.changes.push((document.key.to_vec(), Change::Remove));
                 Some(self.changes.len() - 1)
             }
         };
@@ -100,19 +93,34 @@ impl Placing {
             self.note(tree, change, DocumentAddress(to));
             return Ok(());
         }
-        let mut packing = self.packer.offer(tree.namespace, sequence, key, value);
-        if packing == Packing::Full {
-            self.close_block(compaction, tree)?;
-            packing = self.packer.offer(tree.namespace, sequence, key, value);
-        }
-        if packing == Packing::Taken {
-            self.waiting.push((address, change));
-            return Ok(());
-        }
-        let to = append_moved(compaction, tree.namespace, sequence, key, value)?;
-        compaction.note_placed(address, to);
-        self.note(tree, change, to);
+        let whose = (address, change);
+        let placed = self
+            .appending
+            .append(compaction, tree.namespace, document, whose)?;
+        self.note_placed(compaction, tree, placed);
         Ok(())
+    }
+
+    /// Appends what waits.
+    fn close(&mut self, compaction: &mut Compaction, tree: &mut Tree) -> Result<()> {
+        let placed = self.appending.close(compaction)?;
+        self.note_placed(compaction, tree, placed);
+        Ok(())
+    }
+
+    fn note_placed(
+        &mut self,
+        compaction: &mut Compaction,
+        tree: &mut Tree,
+        placed: Vec<((DocumentAddress, Option<usize>), DocumentAddress)>,
+    ) {
+        for ((from, change), to) in placed {
+            if let Some(moved) = &mut compaction.moved {
+                moved.insert(from.0, to.0);
+            }
+            compaction.report.documents += 1;
+            self.note(tree, change, to);
+        }
     }
 
     fn note(&mut self, tree: &mut Tree, change: Option<usize>, to: DocumentAddress) {
@@ -120,21 +128,6 @@ impl Placing {
         if let Some(place) = change {
             self.changes[place].1 = Change::Put(to);
         }
-    }
-
-    /// Appends what waits: as a block, or as records where it would be a block with much
-    /// room left.
-    fn close_block(&mut self, compaction: &mut Compaction, tree: &mut Tree) -> Result<()> {
-        let mut packer = std::mem::take(&mut self.packer);
-        let places = append_packed(compaction, tree.namespace, &packer)?;
-        let waiting = std::mem::take(&mut self.waiting);
-        for ((from, change), to) in waiting.into_iter().zip(places) {
-            compaction.note_placed(from, to);
-            self.note(tree, change, to);
-        }
-        packer.clear();
-        self.packer = packer;
-        Ok(())
     }
 }
 
@@ -200,7 +193,7 @@ impl Core {
         let many = writing.placing.key_bytes > compaction.settings.keys_bytes();
         let is_whole = writing.is_done() || many;
         if is_whole {
-            writing.placing.close_block(compaction, tree)?;
+            writing.placing.close(compaction, tree)?;
         }
         if tree.snapshot.is_some() {
             compaction.kept += compaction.database.log.end() - began_at;
@@ -253,15 +246,68 @@ impl Core {
     }
 }
 
-impl Compaction {
-    /// A document is in the new file.
-    fn note_placed(&mut self, from: DocumentAddress, to: DocumentAddress) {
-        if let Some(moved) = &mut self.moved {
-            moved.insert(from.0, to.0);
+/// Appends documents to the new file: small ones wait for a packed block, each with what
+/// it belongs to.
+#[derive(Debug)]
+pub(super) struct Appending<T> {
+    packer: Packer,
+    waiting: Vec<T>,
+}
+
+impl<T> Default for Appending<T> {
+    fn default() -> Self {
+        Appending {
+            packer: Packer::default(),
+            waiting: Vec::new(),
         }
-        self.report.documents += 1;
+    }
+}
+
+impl<T> Appending<T> {
+    /// Appends a document with the sequence number it had; answers those that are in the
+    /// file now and were not before.
+    pub fn append(
+        &mut self,
+        compaction: &mut Compaction,
+        namespace: u16,
+        document: &DocumentBytes<'_>,
+        whose: T,
+    ) -> Result<Vec<(T, DocumentAddress)>> {
+        let DocumentBytes {
+            sequence,
+            key,
+            value,
+            ..
+        } = *document;
+        let mut placed = Vec::new();
+        let mut packing = self.packer.offer(namespace, sequence, key, value);
+        if packing == Packing::Full {
+            placed = self.close(compaction)?;
+            packing = self.packer.offer(namespace, sequence, key, value);
+        }
+        match packing {
+            Packing::Taken => self.waiting.push(whose),
+            _ => {
+                let to = append_record(compaction, namespace, document)?;
+                placed.push((whose, to));
+            }
+        }
+        Ok(placed)
     }
 
+    /// Appends what waits: as a block, or as records where it would be a block with much
+    /// room left.
+    pub fn close(&mut self, compaction: &mut Compaction) -> Result<Vec<(T, DocumentAddress)>> {
+        let places = append_packed(compaction, &self.packer)?;
+        self.packer.clear();
+        Ok(std::mem::take(&mut self.waiting)
+            .into_iter()
+            .zip(places)
+            .collect())
+    }
+}
+
+impl Compaction {
     /// Makes room for an append to the new file of up to so many bytes.
     fn make_room(&self, bytes: u64) -> Result<()> {
         let log = &self.database.log;
@@ -306,16 +352,13 @@ impl Compaction {
 }
 
 /// Appends what a packer has to the new file; answers where each of its documents is.
-fn append_packed(
-    compaction: &mut Compaction,
-    namespace: u16,
-    packer: &Packer,
-) -> Result<Vec<DocumentAddress>> {
+fn append_packed(compaction: &mut Compaction, packer: &Packer) -> Result<Vec<DocumentAddress>> {
+    let namespace = packer.namespace();
     if !packer.is_worth_a_block() {
-        let records = packer.documents().map(|(sequence, key, value)| {
-            append_moved(compaction, namespace, sequence, key, value)
-        });
-        return records.collect();
+        let records = packer.documents();
+        return records
+            .map(|document| append_record(compaction, namespace, &document))
+            .collect();
     }
     compaction.make_room(2 * PACKED_BLOCK_BYTES)?;
     let log = &compaction.database.log;
@@ -330,18 +373,17 @@ fn append_packed(
     Ok(places)
 }
 
-/// Appends a document to the new file with the sequence number it had.
-pub(super) fn append_moved(
+/// Appends a document as a record of its own.
+fn append_record(
     compaction: &mut Compaction,
     namespace: u16,
-    sequence: u64,
-    key: &[u8],
-    value: &[u8],
+    document: &DocumentBytes<'_>,
 ) -> Result<DocumentAddress> {
+    let (key, value) = (document.key, document.value);
     let bytes = record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
     compaction.make_room(bytes)?;
     let auxiliary = document_auxiliary(namespace, key.len());
-    let header = compaction.moved_header(kind::PUT, sequence, auxiliary);
+    let header = compaction.moved_header(kind::PUT, document.sequence, auxiliary);
     let offset = compaction.database.log.append(&header, &[key, value]);
     let to = DocumentAddress::new(offset, bytes, key);
     compaction.pace.note_filled(to.most_bytes(), bytes);
