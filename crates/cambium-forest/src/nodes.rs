@@ -290,8 +290,13 @@ impl<'a> NodeRuns<'a> {
     #[must_use]
     pub fn continuing(mut self, open: OpenRun) -> Self {
         self.expected = open.last;
+        // Small trees share runs, which grow with their number.
+        let next = match self.expected > u64::from(FIRST_RUN) {
+            true => FIRST_RUN,
+            false => open.next,
+        };
         if self.database.log.end().saturating_sub(open.taken_at) < FARTHEST_BACK {
-            self.next_run = open.next.max(self.next_run);
+            self.next_run = next.max(self.next_run);
             self.run = open.run;
             self.taken_at = open.taken_at;
         }
@@ -337,15 +342,16 @@ impl<'a> NodeRuns<'a> {
         })
     }
 
-    /// How many nodes the next run has: what is left of those that are expected, then a few
-    /// at a time; twice as many as the run before it where none are expected.
-    fn run_length(&self) -> u32 {
-        if self.expected < u64::from(LARGEST_RUN / 4) {
-            return self.next_run;
-        }
+    /// How many nodes the next run has: as many as are still expected; once these are few,
+    /// twice as many each time.
+    fn run_length(&mut self) -> u32 {
         let left = self.expected.saturating_sub(self.appended);
-        let few = (self.expected / 16).max(u64::from(FIRST_RUN));
-        left.max(few).min(u64::from(LARGEST_RUN)) as u32
+        if left > u64::from(FIRST_RUN) {
+            return left.min(u64::from(LARGEST_RUN)) as u32;
+        }
+        let count = self.next_run;
+        self.next_run = (count * 2).min(LARGEST_RUN);
+        count
     }
 
     fn append_run(&mut self) -> Result<RunExtent> {
@@ -354,7 +360,6 @@ impl<'a> NodeRuns<'a> {
             Some((sequence, session)) => self.database.take_nodes(count, sequence, session)?,
             None => self.take_beside_writers(count)?,
         };
-        self.next_run = (count * 2).min(LARGEST_RUN);
         self.taken_at = self.database.log.end();
         Ok(RunExtent { first, count })
     }
