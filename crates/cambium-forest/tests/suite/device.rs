@@ -134,6 +134,7 @@ fn a_commit_is_one_write_and_a_synced_group_one_sync() {
     let device = Counted::new();
     let store = create(&device.environment, &[]);
     store.put(b"first", b"", Durability::Synced).unwrap();
+    let mut with_zeros = 0;
     for round in 0..50u64 {
         let mut batch = WriteBatch::new();
         for number in 0..8 {
@@ -144,7 +145,7 @@ fn a_commit_is_one_write_and_a_synced_group_one_sync() {
         });
         // The second write says that there was a sync, and waits for none.
         assert_eq!((done.syncs, done.writes), (1, 2), "eight documents");
-        assert!(done.bytes_written <= 4096, "documents alone: {done:?}");
+        with_zeros += u64::from(done.bytes_written > 4096);
         let done = device.during(|| {
             store
                 .put(&key(round), b"value", Durability::Written)
@@ -152,6 +153,11 @@ fn a_commit_is_one_write_and_a_synced_group_one_sync() {
         });
         assert_eq!((done.syncs, done.writes), (0, 1));
     }
+    // Zeros are written ahead of a run of syncs, for many of them at once.
+    assert!(
+        with_zeros <= 5,
+        "{with_zeros} of 50 commits wrote more than documents"
+    );
 }
 
 #[test]

@@ -15,8 +15,9 @@
 //!    synced is never written again, and the first record after a sync can be
 //!    found by looking at block boundaries alone.
 //! 3. Space is allocated ahead of the end, so a write into it cannot fail for
-//!    lack of space and a sync needs no new blocks. The end of the log is
-//!    never taken from the file's length.
+//!    lack of space and a sync needs no new blocks; in a run of small syncs zeros
+//!    are written ahead too. The end of the log is never taken from the file's
+//!    length.
 //!
 //! Appending goes to a buffer first. Readers find records there until they
 //! are flushed, and never wait for the device because of a writer.
@@ -113,6 +114,9 @@ impl LogFile {
                 allocated: length,
                 small_bytes: 0,
                 window: None,
+                padded: false,
+                small_syncs: 0,
+                zeroed: 0,
             }),
             written_end: AtomicU64::new(end),
             cuts: AtomicU64::new(0),
@@ -224,6 +228,7 @@ impl LogFile {
             tail.close_window();
             self.file.set_length(wanted)?;
             tail.allocated = wanted;
+            tail.zeroed = tail.zeroed.min(wanted);
         }
         Ok(())
     }
@@ -259,6 +264,7 @@ impl LogFile {
     /// Appends zeros up to the next block; to be done before a sync, so that
     /// what follows begins in a block of its own. Answers how many.
     pub fn pad_to_block(&self) -> u64 {
+        self.tail_exclusive().padded = true;
         self.pad_to(self.geometry.block)
     }
 
@@ -309,7 +315,7 @@ impl LogFile {
     /// copy in place of a system call each. The part of the window that is not
     /// used yet reads as zeros, like space allocated ahead.
     pub fn flush(&self) -> Result<()> {
-        let wanted = {
+        let (small, wanted) = {
             let mut tail = self.tail_exclusive();
             if tail.bytes.is_empty() {
                 return Ok(());
@@ -327,21 +333,29 @@ impl LogFile {
             };
             // Twice what has come: most of a window is used, however long the
             // run of small writes will be.
-            if tail.small_bytes < SMALL_BLOCKS * self.geometry.block {
-                0
-            } else {
-                (tail.small_bytes * 2)
+            let wanted = match tail.small_bytes < SMALL_BLOCKS * self.geometry.block {
+                true => 0,
+                false => (tail.small_bytes * 2)
                     .next_multiple_of(self.geometry.block)
-                    .min(self.geometry.window)
-            }
+                    .min(self.geometry.window),
+            };
+            (small, wanted)
         };
-        {
+        let zeros = {
             // Shared: readers go on finding the records in the buffer.
             let tail = self.tail_shared();
-            self.file.write_at(&tail.bytes, tail.start)?;
-        }
+            let zeros = tail.zeros_behind(self.geometry.block);
+            if zeros == 0 {
+                self.file.write_at(&tail.bytes, tail.start)?;
+            } else {
+                let mut bytes = tail.bytes.clone();
+                bytes.resize(bytes.len() + zeros as usize, 0);
+                self.file.write_at(&bytes, tail.start)?;
+            }
+            zeros
+        };
         let mut tail = self.tail_exclusive();
-        tail.handed_over();
+        tail.written(small, zeros);
         self.written_end.store(tail.start, Ordering::Release);
         let end = tail.start;
         // Within what is allocated: a window takes no new space.
@@ -403,6 +417,7 @@ impl LogFile {
         // What the failed write may have left in the file beyond must go.
         self.file.set_length(tail.start)?;
         tail.allocated = tail.start;
+        tail.zeroed = tail.zeroed.min(tail.start);
         Ok(())
     }
 
