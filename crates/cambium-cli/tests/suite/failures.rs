@@ -43,13 +43,16 @@ fn a_newer_format_is_refused_with_both_versions() {
     let marker = place.path("s/CAMBIUM");
     let text = fs::read_to_string(&marker).unwrap();
     let (body, _) = text.split_once("checksum").unwrap();
-    let body = body.replace("\nformat 2\n", "\nformat 99\n");
+    let (_, version) = body.split_once("\nformat ").unwrap();
+    let (version, _) = version.split_once('\n').unwrap();
+    let body = body.replace(&format!("\nformat {version}\n"), "\nformat 99\n");
     let checksum = cambium::checksum::crc32c(body.as_bytes());
     fs::write(&marker, format!("{body}checksum {checksum:08x}\n")).unwrap();
     for command in ["stats", "check", "inspect", "repair"] {
-        place
-            .run([command, "s"])
-            .refused(3, &["version 99", "up to 2", "newer program"]);
+        place.run([command, "s"]).refused(
+            3,
+            &["version 99", &format!("up to {version}"), "newer program"],
+        );
     }
     place.run(["get", "s", "oak"]).refused(3, &["99"]);
 }
