@@ -412,7 +412,8 @@ impl Database {
             return Err(self.damage(offset, "a document runs past its bounds"));
         };
         if let Some(slot) = address.slot() {
-            return self.document_of_block(offset, header.kind, payload, slot);
+            self.require_packed(offset, header.kind)?;
+            return Ok(self.document_of_block(offset, payload, slot)?.0);
         }
         match (header.kind, format::namespace_and_key(&header)) {
             (kind::PUT, Some((namespace, key_bytes))) => {
@@ -438,24 +439,30 @@ impl Database {
         let header = RecordHeader::verified_before(bytes);
         let payload = header.and_then(|header| {
             let whole = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-            Some((header.kind, bytes.get(RECORD_HEADER_BYTES..whole)?))
+            bytes.get(RECORD_HEADER_BYTES..whole)
         });
-        let (kind, payload) = payload.unwrap_or_default();
-        self.document_of_block(address.start(), kind, payload, address.slot().unwrap_or(0))
+        let (payload, slot) = (payload.unwrap_or_default(), address.slot().unwrap_or(0));
+        Ok(self.document_of_block(address.start(), payload, slot)?.0)
     }
 
-    fn document_of_block<'b>(
+    /// Refuses a record that is no packed block.
+    pub fn require_packed(&self, start: u64, kind: u8) -> Result<()> {
+        match kind {
+            kind::PACKED => Ok(()),
+            _ => Err(self.damage(start, NO_DOCUMENT)),
+        }
+    }
+
+    /// A document of the packed block at `start` by its number, and where its value ends in
+    /// the block's payload.
+    pub fn document_of_block<'b>(
         &self,
         start: u64,
-        kind: u8,
         payload: &'b [u8],
         slot: usize,
-    ) -> Result<DocumentBytes<'b>> {
-        let block = PackedBlock::of(payload).filter(|_| kind == kind::PACKED);
-        match block.and_then(|block| block.document(slot)) {
-            Some((document, _)) => Ok(document),
-            None => Err(self.damage(start, NO_DOCUMENT)),
-        }
+    ) -> Result<(DocumentBytes<'b>, usize)> {
+        let found = PackedBlock::of(payload).and_then(|block| block.document(slot));
+        found.ok_or_else(|| self.damage(start, NO_DOCUMENT))
     }
 
     /// The document that a record is.

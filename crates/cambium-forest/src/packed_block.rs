@@ -142,7 +142,13 @@ pub(crate) enum Packing {
 
 impl Packer {
     /// Offers a document.
-    pub fn offer(&mut self, namespace: u16, sequence: u64, key: &[u8], value: &[u8]) -> Packing {
+    pub fn offer(&mut self, document: &DocumentBytes<'_>) -> Packing {
+        let DocumentBytes {
+            namespace,
+            sequence,
+            key,
+            value,
+        } = *document;
         let bytes = entry_bytes(key, value);
         if bytes > LARGEST_BYTES || bytes > SMALL_BYTES && self.waiting.is_empty() {
             return Packing::Apart;
@@ -252,6 +258,21 @@ mod tests {
 
     use super::*;
 
+    fn offer(
+        packer: &mut Packer,
+        namespace: u16,
+        sequence: u64,
+        key: &[u8],
+        value: &[u8],
+    ) -> Packing {
+        packer.offer(&DocumentBytes {
+            namespace,
+            sequence,
+            key,
+            value,
+        })
+    }
+
     fn key(number: usize) -> Vec<u8> {
         format!("key {number:05}").into_bytes()
     }
@@ -265,7 +286,7 @@ mod tests {
         let mut packer = Packer::default();
         for number in 0.. {
             let sequence = 1_000_000 + (number as u64 * 7919) % 50_000;
-            match packer.offer(3, sequence, &key(number), &value(number)) {
+            match offer(&mut packer, 3, sequence, &key(number), &value(number)) {
                 Packing::Taken => {}
                 Packing::Full => return packer,
                 Packing::Apart => panic!("{number} is small"),
@@ -312,7 +333,7 @@ mod tests {
     fn tiny_documents_end_a_block_where_addresses_end() {
         let mut packer = Packer::default();
         let mut number = 0usize;
-        while packer.offer(0, 1, &number.to_be_bytes()[6..], b"") == Packing::Taken {
+        while offer(&mut packer, 0, 1, &number.to_be_bytes()[6..], b"") == Packing::Taken {
             number += 1;
         }
         assert_eq!(number, MOST_DOCUMENTS);
@@ -328,15 +349,18 @@ mod tests {
     fn large_documents_wait_only_where_a_block_is_open() {
         let mut packer = Packer::default();
         let (middle, large) = (vec![1; 900], vec![1; 2_100]);
-        assert_eq!(packer.offer(0, 1, b"a", &middle), Packing::Apart);
-        assert_eq!(packer.offer(0, 1, b"a", b"small"), Packing::Taken);
-        assert_eq!(packer.offer(0, 2, b"b", &large), Packing::Apart);
+        assert_eq!(offer(&mut packer, 0, 1, b"a", &middle), Packing::Apart);
+        assert_eq!(offer(&mut packer, 0, 1, b"a", b"small"), Packing::Taken);
+        assert_eq!(offer(&mut packer, 0, 2, b"b", &large), Packing::Apart);
         for number in 0..4u64 {
-            assert_eq!(packer.offer(0, 2 + number, b"c", &middle), Packing::Taken);
+            assert_eq!(
+                offer(&mut packer, 0, 2 + number, b"c", &middle),
+                Packing::Taken
+            );
         }
-        assert_eq!(packer.offer(0, 9, b"d", &middle), Packing::Apart);
+        assert_eq!(offer(&mut packer, 0, 9, b"d", &middle), Packing::Apart);
         assert_eq!(
-            packer.offer(1, 9, b"d", b"of another namespace"),
+            offer(&mut packer, 1, 9, b"d", b"of another namespace"),
             Packing::Full
         );
     }

@@ -18,7 +18,6 @@ use crate::blocks::{Missing, Resident};
 use crate::core::Core;
 use crate::database::{Database, Document, NO_DOCUMENT};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress, PACKED_BLOCK_BYTES};
-use crate::format::kind;
 use crate::packed_block::PackedBlock;
 
 /// Blocks that are read together lie side by side, or closer than this.
@@ -39,8 +38,7 @@ impl OpenBlock {
     /// One of its documents, which shares its memory.
     pub fn document(&self, database: &Database, slot: usize) -> Result<Document> {
         let payload = &self.bytes[self.payload.clone()];
-        let found = PackedBlock::of(payload).and_then(|block| block.document(slot));
-        let (document, end) = found.ok_or_else(|| database.damage(self.start, NO_DOCUMENT))?;
+        let (document, end) = database.document_of_block(self.start, payload, slot)?;
         let end = self.payload.start + end;
         let value_at = end - document.value.len();
         let key_at = value_at - document.key.len();
@@ -104,9 +102,7 @@ impl Database {
     /// Reads and verifies the packed block at a place.
     pub fn read_block(&self, start: u64) -> Result<OpenBlock> {
         let record = self.log.read(start, PACKED_BLOCK_BYTES as usize)?;
-        if record.header.kind != kind::PACKED {
-            return Err(self.damage(start, NO_DOCUMENT));
-        }
+        self.require_packed(start, record.header.kind)?;
         Ok(self.own_block(start, &record.payload))
     }
 
@@ -119,14 +115,21 @@ impl Database {
         }
     }
 
-    /// The block at a place, if it is cached.
-    fn cached_block(&self, start: u64) -> Option<OpenBlock> {
-        let bytes = self.packed.get(start / PACKED_BLOCK_BYTES)?;
-        Some(OpenBlock {
-            start,
-            payload: 0..bytes.len(),
-            bytes,
-        })
+    /// The block at a place, if it is in `open`, or cached: then it is there afterwards.
+    fn block_at_hand<'o>(
+        &self,
+        start: u64,
+        open: &'o mut Option<OpenBlock>,
+    ) -> Option<&'o OpenBlock> {
+        if open.as_ref().is_none_or(|open| open.start != start) {
+            let cached = self.packed.get(start / PACKED_BLOCK_BYTES);
+            *open = cached.map(|bytes| OpenBlock {
+                start,
+                payload: 0..bytes.len(),
+                bytes,
+            });
+        }
+        open.as_ref()
     }
 
     /// Caches a block that has memory of its own and lies in the file.
@@ -170,11 +173,8 @@ impl Database {
         let Some(slot) = address.slot() else {
             return self.document_in_blocks(address, Missing::GiveUp);
         };
-        let start = address.start();
-        if open.as_ref().is_none_or(|open| open.start != start) {
-            *open = self.cached_block(start);
-        }
-        open.as_ref()?.document(self, slot).ok()
+        let block = self.block_at_hand(address.start(), open)?;
+        block.document(self, slot).ok()
     }
 
     /// The document at an address, read unless its packed block is in `open`.
@@ -202,28 +202,35 @@ struct Wanted {
     ascending: bool,
 }
 
+impl Wanted {
+    /// Takes the next document of the walk in, if it is the neighbour of the last one.
+    fn takes(&mut self, address: DocumentAddress) -> bool {
+        let (Some(first), Some(slot)) = (self.address.slot(), address.slot()) else {
+            return false;
+        };
+        let ascending = slot > first;
+        let is_next = self.address.start() == address.start()
+            && first.abs_diff(slot) == self.count
+            && (self.count == 1 || ascending == self.ascending);
+        if is_next {
+            self.ascending = ascending;
+            self.count += 1;
+        }
+        is_next
+    }
+}
+
 /// Joins documents that are neighbours in their packed blocks.
 fn joined(addresses: &[DocumentAddress]) -> Vec<Wanted> {
     let mut all: Vec<Wanted> = Vec::new();
     for &address in addresses {
-        if let (Some(slot), Some(last)) = (address.slot(), all.last_mut()) {
-            let same = last.address.start() == address.start();
-            if let Some(first) = last.address.slot().filter(|_| same) {
-                let (up, down) = (first + last.count == slot, slot + last.count == first);
-                if up && (last.ascending || last.count == 1)
-                    || down && (!last.ascending || last.count == 1)
-                {
-                    last.ascending = up;
-                    last.count += 1;
-                    continue;
-                }
-            }
+        if !all.last_mut().is_some_and(|last| last.takes(address)) {
+            all.push(Wanted {
+                address,
+                count: 1,
+                ascending: true,
+            });
         }
-        all.push(Wanted {
-            address,
-            count: 1,
-            ascending: true,
-        });
     }
     all
 }
@@ -239,24 +246,17 @@ impl Core {
     ) -> Result<VecDeque<Stretch>> {
         let wanted = joined(addresses);
         let mut blocks: Vec<Option<OpenBlock>> = Vec::with_capacity(wanted.len());
-        let (mut missing, mut others) = (Vec::new(), Vec::new());
+        let (mut missing, mut others, mut open) = (Vec::new(), Vec::new(), None);
         for Wanted { address, .. } in &wanted {
-            let start = address.start();
-            let block = match address.is_packed() {
-                false => {
-                    others.push(*address);
-                    None
-                }
-                true => {
-                    let last = blocks.iter().rev().flatten().next();
-                    let block = last.filter(|last| last.start == start).cloned();
-                    let block = block.or_else(|| database.cached_block(start));
-                    if block.is_none() {
-                        missing.push(start);
-                    }
-                    block
-                }
-            };
+            if !address.is_packed() {
+                others.push(*address);
+                blocks.push(None);
+                continue;
+            }
+            let block = database.block_at_hand(address.start(), &mut open).cloned();
+            if block.is_none() {
+                missing.push(address.start());
+            }
             blocks.push(block);
         }
         missing.sort_unstable();
@@ -367,9 +367,7 @@ impl Core {
             let parsed = database.log.parse_borrowed(start, own)?;
             let (header, payload) = parsed
                 .ok_or_else(|| database.damage(start, "a packed block runs past its bounds"))?;
-            if header.kind != kind::PACKED {
-                return Err(database.damage(start, NO_DOCUMENT));
-            }
+            database.require_packed(start, header.kind)?;
             let number = start / PACKED_BLOCK_BYTES;
             if keep || database.packed.has_room(number) {
                 let block = database.own_block(start, payload);

@@ -217,7 +217,7 @@ impl Core {
                     key: &key,
                     value: &value,
                 };
-                let placed = appending.append(compaction, namespace, &document, key.clone())?;
+                let placed = appending.append(compaction, &document, key.clone())?;
                 compaction.pending.insert_all(namespace, placed);
             }
             let placed = appending.close(compaction)?;

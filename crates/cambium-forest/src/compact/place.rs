@@ -93,10 +93,9 @@ impl Placing {
             self.note(tree, change, DocumentAddress(to));
             return Ok(());
         }
-        let whose = (address, change);
         let placed = self
             .appending
-            .append(compaction, tree.namespace, document, whose)?;
+            .append(compaction, document, (address, change))?;
         self.note_placed(compaction, tree, placed);
         Ok(())
     }
@@ -171,7 +170,10 @@ impl Core {
         while !writing.is_done() && bytes < budget.max(1) {
             let wanted = writing.window.plan.documents[writing.next];
             let address = wanted.0;
-            let document = read(&writing.window, wanted, &mut writing.verified, &from)?;
+            let document = DocumentBytes {
+                namespace: tree.namespace,
+                ..read(&writing.window, wanted, &mut writing.verified, &from)?
+            };
             writing.next += 1;
             if self.has_bug(SeededBug::CompactionDropsDocument) && writing.next == 3 {
                 continue;
@@ -201,23 +203,35 @@ impl Core {
         let written = clock.monotonic();
         compaction.report.phases.write += (written - began).as_secs_f64();
         if tree.snapshot.is_none() && is_whole {
-            let mut changes = std::mem::take(&mut writing.placing.changes);
-            writing.placing.key_bytes = 0;
-            tree.last_key = changes.last().map(|(key, _)| key.clone());
-            if !sorted {
-                changes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-            }
-            compaction.note_known(tree.namespace, &changes);
-            // The old nodes of as many documents, fuller than they are.
-            let documents = tree.old.documents.max(1);
-            let of_them = tree.old.nodes * changes.len() as u64 / documents;
-            compaction.open_run.expect(of_them / 10 * 7);
-            let mut root = std::mem::take(compaction.root(None, tree.namespace));
-            self.apply_to(compaction, &mut root, changes)?;
-            *compaction.root(None, tree.namespace) = root;
+            self.take_into_index(compaction, tree, &mut writing.placing, sorted)?;
             compaction.report.phases.flush_and_commit +=
                 (clock.monotonic() - written).as_secs_f64();
         }
+        Ok(())
+    }
+
+    /// Takes documents that are placed into the index.
+    fn take_into_index(
+        &self,
+        compaction: &mut Compaction,
+        tree: &mut Tree,
+        placing: &mut Placing,
+        sorted: bool,
+    ) -> Result<()> {
+        let mut changes = std::mem::take(&mut placing.changes);
+        placing.key_bytes = 0;
+        tree.last_key = changes.last().map(|(key, _)| key.clone());
+        if !sorted {
+            changes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        }
+        compaction.note_known(tree.namespace, &changes);
+        // The old nodes of as many documents, fuller than they are.
+        let documents = tree.old.documents.max(1);
+        let of_them = tree.old.nodes * changes.len() as u64 / documents;
+        compaction.open_run.expect(of_them / 10 * 7);
+        let mut root = std::mem::take(compaction.root(None, tree.namespace));
+        self.apply_to(compaction, &mut root, changes)?;
+        *compaction.root(None, tree.namespace) = root;
         Ok(())
     }
 
@@ -269,28 +283,18 @@ impl<T> Appending<T> {
     pub fn append(
         &mut self,
         compaction: &mut Compaction,
-        namespace: u16,
         document: &DocumentBytes<'_>,
         whose: T,
     ) -> Result<Vec<(T, DocumentAddress)>> {
-        let DocumentBytes {
-            sequence,
-            key,
-            value,
-            ..
-        } = *document;
         let mut placed = Vec::new();
-        let mut packing = self.packer.offer(namespace, sequence, key, value);
+        let mut packing = self.packer.offer(document);
         if packing == Packing::Full {
             placed = self.close(compaction)?;
-            packing = self.packer.offer(namespace, sequence, key, value);
+            packing = self.packer.offer(document);
         }
         match packing {
             Packing::Taken => self.waiting.push(whose),
-            _ => {
-                let to = append_record(compaction, namespace, document)?;
-                placed.push((whose, to));
-            }
+            _ => placed.push((whose, append_record(compaction, document)?)),
         }
         Ok(placed)
     }
@@ -353,17 +357,16 @@ impl Compaction {
 
 /// Appends what a packer has to the new file; answers where each of its documents is.
 fn append_packed(compaction: &mut Compaction, packer: &Packer) -> Result<Vec<DocumentAddress>> {
-    let namespace = packer.namespace();
     if !packer.is_worth_a_block() {
         let records = packer.documents();
         return records
-            .map(|document| append_record(compaction, namespace, &document))
+            .map(|document| append_record(compaction, &document))
             .collect();
     }
     compaction.make_room(2 * PACKED_BLOCK_BYTES)?;
     let log = &compaction.database.log;
     log.pad_to(PACKED_BLOCK_BYTES);
-    let auxiliary = document_auxiliary(namespace, 0);
+    let auxiliary = document_auxiliary(packer.namespace(), 0);
     let header = compaction.moved_header(kind::PACKED, packer.lowest(), auxiliary);
     let start = log.append(&header, &[&packer.encode()]);
     let places: Vec<DocumentAddress> = packer.addresses(start).collect();
@@ -376,14 +379,18 @@ fn append_packed(compaction: &mut Compaction, packer: &Packer) -> Result<Vec<Doc
 /// Appends a document as a record of its own.
 fn append_record(
     compaction: &mut Compaction,
-    namespace: u16,
     document: &DocumentBytes<'_>,
 ) -> Result<DocumentAddress> {
-    let (key, value) = (document.key, document.value);
+    let DocumentBytes {
+        namespace,
+        sequence,
+        key,
+        value,
+    } = *document;
     let bytes = record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
     compaction.make_room(bytes)?;
     let auxiliary = document_auxiliary(namespace, key.len());
-    let header = compaction.moved_header(kind::PUT, document.sequence, auxiliary);
+    let header = compaction.moved_header(kind::PUT, sequence, auxiliary);
     let offset = compaction.database.log.append(&header, &[key, value]);
     let to = DocumentAddress::new(offset, bytes, key);
     compaction.pace.note_filled(to.most_bytes(), bytes);

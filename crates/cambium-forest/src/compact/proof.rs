@@ -8,9 +8,9 @@
 //! 3. the new index, from its first document to its last.
 //!
 //! An address carries a fingerprint of its key. 1 and 3 must have as many documents, with
-//! the same fingerprints in the same order; 2 and 3 must have the same addresses. That a document is the one
-//! its address speaks of is seen when it is read: checksum, fingerprint, and a
-//! key after the one before it. What writers did meanwhile is proved by the
+//! the same fingerprints in the same order; 2 and 3 must have the same addresses. That a
+//! document is the one its address speaks of is seen when it is read: checksum, fingerprint,
+//! and a key after the one before it. What writers did meanwhile is proved by the
 //! sequence numbers in the log, of which none may be missing (`catch_up`).
 
 use crate::document::DocumentAddress;

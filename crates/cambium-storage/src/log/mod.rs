@@ -264,17 +264,14 @@ impl LogFile {
     /// Appends zeros up to the next block; to be done before a sync, so that
     /// what follows begins in a block of its own. Answers how many.
     pub fn pad_to_block(&self) -> u64 {
-        self.tail_exclusive().padded = true;
-        self.pad_to(self.geometry.block)
+        let mut tail = self.tail_exclusive();
+        tail.padded = true;
+        tail.pad_to(self.geometry.block)
     }
 
     /// Appends zeros up to the next multiple of a unit; answers how many.
     pub fn pad_to(&self, unit: u64) -> u64 {
-        let mut tail = self.tail_exclusive();
-        let missing = tail.end().next_multiple_of(unit) - tail.end();
-        let padded = tail.bytes.len() + missing as usize;
-        tail.bytes.resize(padded, 0);
-        missing
+        self.tail_exclusive().pad_to(unit)
     }
 
     /// Appends a record straight into the window, if there is one with room

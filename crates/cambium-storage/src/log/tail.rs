@@ -33,6 +33,13 @@ impl Tail {
         self.start + self.bytes.len() as u64
     }
 
+    /// Appends zeros up to the next multiple of a unit; answers how many.
+    pub(super) fn pad_to(&mut self, unit: u64) -> u64 {
+        let missing = self.end().next_multiple_of(unit) - self.end();
+        self.bytes.resize(self.bytes.len() + missing as usize, 0);
+        missing
+    }
+
     /// What is written from now on goes through system calls, until a run of
     /// small writes is seen again.
     pub(super) fn close_window(&mut self) {
