@@ -4,8 +4,9 @@
 //! to. This module goes the other way: the newest write of each key, as the file tells it,
 //! must be what the index holds. The file tells it from an old header on:
 //!
-//! - The **base** is the oldest header that the newest one leads back to. It ends at a
-//!   rollback, which puts other trees in the place of all before it. Its trees are still in
+//! - The **base** is the oldest header that the newest one leads back to. The way ends at a
+//!   rollback, which puts other trees in the place of all before it, and at a cleaning,
+//!   which gives back what earlier trees reach. The base's trees are still in
 //!   the file; the check walks them beside those of today.
 //! - The log from the base's replay point to the newest header's holds each write since.
 //!
@@ -31,7 +32,7 @@ use cambium_storage::scan::{LogScanner, Scanned, ScannedRecord, SessionRule};
 use crate::core::Core;
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
-use crate::format::{DatabaseHeader, kind, namespace_and_key};
+use crate::format::{DatabaseHeader, FLAG_MOVED, kind, namespace_and_key};
 use crate::index::IndexCursor;
 use crate::nodes::Nodes;
 use crate::recovery::header_at;
@@ -82,15 +83,20 @@ fn in_passes(
     Ok(())
 }
 
-/// The oldest header that a header leads back to, or the last rollback's. A damaged header
-/// ends the way: nothing depends on it.
+/// The oldest header that a header leads back to, or the last rollback's or cleaning's: the
+/// trees of headers before a cleaning reach what it gave back. A damaged header ends the
+/// way: nothing depends on it.
 fn base_of(database: &Database, header: &DatabaseHeader) -> Result<DatabaseHeader> {
     let mut base = header.clone();
     let mut before = u64::MAX;
     while base.rolled_back_to.is_none() && (1..before).contains(&base.previous) {
         before = base.previous;
         match header_at(database, before)? {
-            Some((.., older)) if older.replay_from <= base.replay_from => base = older,
+            Some((.., older))
+                if older.replay_from <= base.replay_from && older.begin == base.begin =>
+            {
+                base = older;
+            }
             _ => break,
         }
     }
@@ -253,10 +259,12 @@ impl Pass<'_> {
                 });
             }
             match record.header.kind {
-                kind::NODES => {
+                kind @ (kind::NODES | kind::MOVED) => {
                     let end = record.offset + record.header.total_bytes(DOCUMENT_ALIGNMENT);
-                    scanner.skip_to(database.run_extent(end, record.header.auxiliary).1);
+                    let count = record.header.auxiliary;
+                    scanner.skip_to(database.blocks_behind(kind, end, count).1);
                 }
+                _ if record.header.flags & FLAG_MOVED != 0 => {}
                 kind::PUT | kind::DELETE => self.take_write(&mut scanner, &record)?,
                 _ => {}
             }

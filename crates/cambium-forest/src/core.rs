@@ -9,6 +9,7 @@
 //! | `syncing` | one sync of a database file at a time | yes, by writers and background work |
 //! | `history.consumers` | the file of consumers | yes, by those that move one |
 //! | `history.files` | files of the change feed | no |
+//! | `cleaning.cleaned` | the tail that is to be given back | yes, by background work |
 //! | `kept`, `meanwhile` | what snapshots keep; places at which a compaction stops for some | no |
 //! | `watches` | who gathers the keys of ranges | no |
 //! | `pins` | moments that readers hold | no |
@@ -34,6 +35,7 @@ use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
 use crate::changes::History;
+use crate::cleaning::Cleaning;
 use crate::compact::{Compaction, Kept, Meanwhile, Pressure};
 use crate::counters::Counters;
 use crate::database::Home;
@@ -92,6 +94,10 @@ pub(crate) struct Core {
     pub flush_put_off: PutOff,
     /// Nodes of the tries of the newest view.
     pub nodes_of_tries: AtomicU64,
+    /// About how many bytes these and their documents take.
+    pub bytes_of_tries: AtomicU64,
+    /// What cleanings have left to do.
+    pub cleaning: Cleaning,
     /// What a compaction asks of writers.
     pub pressure: Pressure,
     /// What named snapshots keep.
@@ -201,6 +207,8 @@ impl Core {
         }
         let nodes = next.roots.nodes();
         self.nodes_of_tries.store(nodes, Ordering::Relaxed);
+        let bytes = self.live_bytes(&next);
+        self.bytes_of_tries.store(bytes, Ordering::Relaxed);
         let next = Arc::new(next);
         self.view.store(next.clone());
         next

@@ -29,6 +29,7 @@ pub(crate) struct Counters {
     /// Buffers that went into the sorted run.
     pub packs: AtomicU64,
     pub compactions: AtomicU64,
+    pub cleanings: AtomicU64,
     /// Those that the background began or wanted to, and that failed; and why the last did.
     pub failed_compactions: AtomicU64,
     pub last_failure: Mutex<Option<String>>,

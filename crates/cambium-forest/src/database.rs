@@ -68,6 +68,8 @@ pub(crate) struct Database {
     abandoned: Mutex<Vec<RunExtent>>,
     /// Where the newest header lies; 0 while there is none.
     pub newest_header: AtomicU64,
+    /// The log has every change after this write.
+    pub changes_from: AtomicU64,
     /// The last write in it, once another file has taken its place.
     last_write: OnceLock<u64>,
     /// Where the store was opened for reading alone: while it is held, the process that
@@ -266,6 +268,7 @@ impl Database {
             packed: home.cache.file(),
             abandoned: Mutex::default(),
             newest_header: AtomicU64::new(0),
+            changes_from: AtomicU64::new(0),
             last_write: OnceLock::new(),
             reader_lock: OnceLock::new(),
             seeded_bug: tuning.seeded_bug,
@@ -308,34 +311,46 @@ impl Database {
         )))
     }
 
-    /// Takes `count` nodes' space in the log: the run's record, then the blocks,
-    /// which the caller writes. Called under the writer lock. A failure for
-    /// lack of space takes nothing.
-    pub fn take_nodes(&self, count: u32, sequence: u64, session: u32) -> Result<NodeAddress> {
-        let node = self.node_bytes();
-        let bytes = u64::from(count) * node;
+    /// Takes space for `count` blocks in the log: a record of `kind` that says so, then the
+    /// blocks, which the caller writes; answers where they begin. Called under the writer
+    /// lock. A failure for lack of space takes nothing.
+    pub fn take_blocks(&self, kind: u8, count: u32, sequence: u64, session: u32) -> Result<u64> {
+        let unit = self.block_bytes_of(kind);
+        let bytes = u64::from(count) * unit;
         self.check_room(bytes)?;
         self.log
-            .reserve(bytes + node + RECORD_HEADER_BYTES as u64)?;
+            .reserve(bytes + unit + RECORD_HEADER_BYTES as u64)?;
         let end = self.log.end();
         let header = RecordHeader {
-            kind: kind::NODES,
+            kind,
             sequence: SequenceNumber(sequence),
             session,
             auxiliary: count,
             ..RecordHeader::default()
         };
         self.log.append(&header, &[]);
-        match self.log.leave_out(node, bytes) {
-            Ok(start) => Ok(NodeAddress(start / node)),
-            Err(error) => {
-                if error.is_no_space() && self.log.cut_back(end).is_err() {
-                    // The record may be there, and is more than a lack of space.
-                    return Err(Error::poisoned_by(&error));
-                }
-                Err(error)
+        self.log.leave_out(unit, bytes).map_err(|error| {
+            match error.is_no_space() && self.log.cut_back(end).is_err() {
+                // The record may be there, and is more than a lack of space.
+                true => Error::poisoned_by(&error),
+                false => error,
             }
+        })
+    }
+
+    /// Bytes of the blocks that follow a record of this kind.
+    fn block_bytes_of(&self, kind: u8) -> u64 {
+        match kind {
+            kind::MOVED => PACKED_BLOCK_BYTES,
+            _ => self.node_bytes(),
         }
+    }
+
+    /// Where the blocks lie that follow a record of this kind, which ends at `record_end`.
+    pub fn blocks_behind(&self, kind: u8, record_end: u64, count: u32) -> (u64, u64) {
+        let unit = self.block_bytes_of(kind);
+        let start = record_end.next_multiple_of(unit);
+        (start, start.saturating_add(u64::from(count) * unit))
     }
 
     /// Keeps runs for the next flush whose nodes no header will ever name: a flush that
@@ -353,15 +368,6 @@ impl Database {
     /// The next run that a failed flush took.
     pub fn take_abandoned_run(&self) -> Option<RunExtent> {
         lock(&self.abandoned).pop()
-    }
-
-    /// Where the nodes of a run lie whose record ends at `record_end`.
-    pub fn run_extent(&self, record_end: u64, count: u32) -> (u64, u64) {
-        let start = record_end.next_multiple_of(self.node_bytes());
-        (
-            start,
-            start.saturating_add(u64::from(count) * self.node_bytes()),
-        )
     }
 
     /// The document at an address: one read, verified.

@@ -149,13 +149,18 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         database.log.file().allocated_bytes()?
     ))?;
     if let Some((.., header)) = header_at(&database, root.header)? {
+        database.log.begin_at(header.begin);
         history_lines(&header.kept_files, &mut line)?;
     }
-    inspect_log(&database, &root, &mut line)
+    let begin = database.log.begin();
+    if begin > database.shape.first_offset() {
+        line(format!("the log begins at {begin}"))?;
+    }
+    inspect_log((&database, begin), &root, &mut line)
 }
 
 fn inspect_log(
-    database: &Database,
+    (database, begin): (&Database, u64),
     root: &Root,
     line: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<()> {
@@ -164,7 +169,7 @@ fn inspect_log(
         *database.log.seed(),
         *database.log.geometry(),
         SessionRule::NeverLower,
-        database.shape.first_offset(),
+        begin,
         u64::MAX,
     )?;
     while let Some(scanned) = scanner.next()? {
@@ -219,10 +224,12 @@ fn inspect_log(
                 readable(record.prefix())
             ),
             kind::NODES => {
-                let (start, extent_end) = database.run_extent(end, header.auxiliary);
+                let extent = database.blocks_behind(kind::NODES, end, header.auxiliary);
+                let (start, extent_end) = extent;
                 scanner.skip_to(extent_end);
                 format!("nodes     {} at {start}", header.auxiliary)
             }
+            kind::MOVED => format!("moved     {} blocks follow", header.auxiliary),
             kind::HEADER => format!(
                 "header    at write {}, session {}{}{}",
                 header.sequence,

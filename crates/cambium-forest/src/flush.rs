@@ -6,7 +6,8 @@
 //!    takes its place. Where the log ends now, *replay* will begin. Writers go on.
 //! 2. **Apply.** For each namespace, the newest versions of the buffer or the run go into
 //!    the trie in key order, in pieces of bounded memory. Only changed nodes are
-//!    appended, in runs between the documents that writers append meanwhile.
+//!    appended, in runs between the documents that writers append meanwhile. Where too much
+//!    of the file is stale, the flush moves documents as well ([`crate::cleaning`]).
 //! 3. **Sync.** Every document that the new roots reach, and every node, is
 //!    durable before anything points to them.
 //! 4. **Header.** A database header with the new roots is appended at a block of
@@ -23,6 +24,7 @@
 //! After a full disk, or a read that failed, the flush is tried again later; it then
 //! writes its nodes to the runs that the failed one has taken.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cambium_base::{Error, Result};
@@ -32,13 +34,14 @@ use cambium_storage::health::found_no_space;
 
 use crate::addresses::Known;
 use crate::buffer::Buffer;
+use crate::cleaning::{Flushed, Moves, Tail};
 use crate::core::{Core, Maintenance, lock};
 use crate::database::{Database, RunExtent};
 use crate::document::DocumentAddress;
 use crate::format::{DatabaseHeader, NamespaceRoot, Root, header_record};
 use crate::index::{Change, Keys};
 use crate::nodes::NodeRuns;
-use crate::pieces::{Pieces, Source};
+use crate::pieces::{MergedChanges, Source};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Roots, View};
 
@@ -49,8 +52,8 @@ use crate::view::{Names, Roots, View};
 pub(crate) enum Copies {
     /// A flush or a close: replay does as well.
     One,
-    /// A rollback, named snapshots that came or went, a compaction's first
-    /// header, the mark of a recovery's cut.
+    /// A rollback, named snapshots that came or went, a compaction's first header, the mark
+    /// of a recovery's cut; and a cleaning, which gives back what earlier headers reach.
     Two,
 }
 
@@ -83,6 +86,10 @@ struct Applied {
     retired: Vec<NodeAddress>,
     /// The runs of nodes that it took.
     runs: Vec<RunExtent>,
+    /// How many nodes it wrote.
+    nodes: u64,
+    /// Bytes of documents that a cleaning moved.
+    moved: u64,
 }
 
 impl Root {
@@ -113,10 +120,35 @@ impl Core {
         source: Source<'_>,
         point: SealPoint,
     ) -> Result<()> {
+        let tail = self.plan_cleaning(maintenance, &self.view.load())?;
+        self.flush_cleaning(maintenance, source, point, tail)
+    }
+
+    /// The same, with a tail to clean.
+    pub fn flush_cleaning(
+        &self,
+        maintenance: &mut Maintenance,
+        source: Source<'_>,
+        point: SealPoint,
+        tail: Option<Tail>,
+    ) -> Result<()> {
+        let began = self.environment.clock.monotonic();
         let view = self.view.load_full();
         let known = view.known.next_era();
-        let applied = self.apply_source(&view, &known, source, point.sequence)?;
+        let logged = point
+            .replay_from
+            .saturating_sub(maintenance.header.replay_from);
+        let applied = self
+            .apply_source(&view, &known, (source, tail.as_ref()), point.sequence)
+            .inspect_err(|_| {
+                if tail.is_some() {
+                    self.put_cleaning_off();
+                }
+            })?;
         let mut roots = applied.roots;
+        if let Some(tail) = tail.filter(|_| self.has_bug(SeededBug::TailFreedEarly)) {
+            self.punch(&view.database, tail.until)?;
+        }
         // Before the sync: that may take long.
         self.note_replaced(&view, &roots, &maintenance.header, point.replay_from);
         self.sync_through(&view.database, point.sequence)?;
@@ -126,11 +158,16 @@ impl Core {
             replay_session: point.session,
             ..maintenance.header.clone()
         };
+        let header = tail.iter().fold(header, |header, tail| tail.mark(header));
+        let copies = match tail.is_some() && !self.has_bug(SeededBug::CleaningNamedOnce) {
+            true => Copies::Two,
+            false => Copies::One,
+        };
         let database = &view.database;
         let named = self
-            .append_roots(maintenance, database, header, &roots, Copies::One)
+            .append_roots(maintenance, database, header, &roots, copies)
             .inspect_err(|_| self.abandon_runs(database, &applied.runs))?;
-        self.name_header(maintenance, database, named, Copies::One)?;
+        self.name_header(maintenance, database, named, copies)?;
         maintenance.sealed_at = None;
         if source.is_run() || !self.has_bug(SeededBug::PackedPlaceKept) {
             maintenance.packed_at = None;
@@ -151,10 +188,22 @@ impl Core {
                     run: Arc::default(),
                     roots: Arc::new(roots),
                     known: larger.unwrap_or(known),
+                    era: match tail.is_some() {
+                        true => Arc::default(),
+                        false => view.era.clone(),
+                    },
                     ..view.clone()
                 }
             });
         }
+        let flushed = Flushed {
+            time: self.environment.clock.monotonic() - began,
+            logged,
+            nodes: applied.nodes * view.database.node_bytes(),
+            reclaimed: 0,
+        };
+        let cleaned = (tail.as_ref(), applied.moved);
+        self.note_cleaned(cleaned, (&maintenance.header, &view), flushed);
         for address in applied.retired {
             view.database.nodes.remove(address.0);
         }
@@ -191,26 +240,33 @@ impl Core {
         Ok(Some((view.active.clone(), point)))
     }
 
-    /// Applies changes to the tries.
+    /// Applies changes to the tries, and moves what lives in the tail.
     fn apply_source(
         &self,
         view: &View,
         known: &Known,
-        source: Source<'_>,
+        (source, tail): (Source<'_>, Option<&Tail>),
         sequence: u64,
     ) -> Result<Applied> {
         let mut roots = Roots {
             sequence,
             namespaces: view.roots.namespaces.clone(),
         };
-        let mut namespaces = source.namespaces();
+        let mut namespaces: BTreeSet<u16> = source.namespaces().into_iter().collect();
+        if tail.is_some() {
+            namespaces.extend(roots.namespaces.keys());
+        }
         namespaces.retain(|namespace| view.names.has(*namespace));
         let mut runs = NodeRuns::new(self, &view.database, 0).reusing();
+        let mut moved = 0;
         let apply = || {
             for namespace in namespaces {
                 let root = roots.namespaces.entry(namespace).or_default();
+                let moves = tail.map(|tail| Moves::new(self, &view.database, root, tail));
                 let pieces = source.pieces(namespace, self.tuning.flush_bytes);
-                self.apply_pieces(&mut runs, known, root, namespace, pieces)?;
+                let mut changes = MergedChanges::new(pieces, moves.transpose()?);
+                self.apply_pieces(&mut runs, known, root, namespace, &mut changes)?;
+                moved += changes.moved_bytes();
             }
             runs.finish()
         };
@@ -222,6 +278,8 @@ impl Core {
             roots,
             retired: runs.retired,
             runs: runs.taken,
+            nodes: runs.appended,
+            moved,
         })
     }
 
@@ -240,30 +298,26 @@ impl Core {
         known: &Known,
         root: &mut NamespaceRoot,
         namespace: u16,
-        mut pieces: Pieces<'_>,
+        changes: &mut MergedChanges<'_>,
     ) -> Result<()> {
         let database = runs.database;
         let keys = Keys {
             core: self,
             database,
         };
-        let mut piece = pieces.next(&keys)?;
+        let mut piece = changes.next(&keys)?;
         runs.expect(piece.len() as u64);
         while !piece.is_empty() {
             if !self.has_bug(SeededBug::FlushKeepsAddresses) {
-                for (key, document) in &piece {
-                    known.change(namespace, key, *document);
+                for (key, change) in &piece {
+                    known.change(namespace, key, change.document());
                 }
             }
             if self.has_bug(SeededBug::FlushLosesEntry) && piece.len() > 1 {
                 piece.remove(0);
             }
-            let changes = piece
-                .into_iter()
-                .map(|(key, document)| (key, document.into()))
-                .collect();
-            self.apply_changes(runs, database, root, changes)?;
-            piece = pieces.next(&keys)?;
+            self.apply_changes(runs, database, root, piece)?;
+            piece = changes.next(&keys)?;
         }
         Ok(())
     }
@@ -278,7 +332,7 @@ impl Core {
     ) -> Result<()> {
         let (mut added, mut added_bytes) = (0u64, 0u64);
         for (_, change) in &changes {
-            if let Change::Put(address) = change {
+            if let Some(address) = change.document() {
                 added += 1;
                 added_bytes += address.most_bytes();
             }

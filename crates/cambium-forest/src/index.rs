@@ -20,6 +20,11 @@ use crate::options::{IndexShape, LeafExtension, Shape};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     Put(DocumentAddress),
+    /// Its document lies at another place.
+    Move {
+        from: DocumentAddress,
+        to: DocumentAddress,
+    },
     Remove,
 }
 
@@ -27,7 +32,7 @@ impl Change {
     /// What the key has afterwards.
     pub fn document(self) -> Option<DocumentAddress> {
         match self {
-            Change::Put(address) => Some(address),
+            Change::Put(address) | Change::Move { to: address, .. } => Some(address),
             Change::Remove => None,
         }
     }
@@ -205,6 +210,10 @@ impl Index {
             .into_iter()
             .map(|(key, change)| match change {
                 Change::Put(address) => (key, TrieChange::Put(address.0)),
+                Change::Move { from, to } => {
+                    let (from, to) = (from.0, to.0);
+                    (key, TrieChange::Move { from, to })
+                }
                 Change::Remove => (key, TrieChange::Remove),
             })
             .collect();
@@ -314,6 +323,11 @@ pub(crate) struct IndexCursor {
 }
 
 impl IndexCursor {
+    /// The nodes on the way to the document that was answered last.
+    pub fn nodes_on_way(&self) -> impl Iterator<Item = NodeAddress> {
+        self.cursor.nodes_on_way()
+    }
+
     /// Before the first document, or after the last.
     pub fn begin(&mut self, nodes: &dyn NodeReader, forward: bool) -> Result<()> {
         self.fresh = true;

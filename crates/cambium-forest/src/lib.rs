@@ -43,6 +43,7 @@ mod blocks;
 mod buffer;
 mod changes;
 mod check;
+mod cleaning;
 mod commit;
 mod compact;
 mod core;

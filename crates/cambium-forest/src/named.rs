@@ -43,6 +43,7 @@ pub(crate) fn pin_of(
         }),
         names: Arc::new(names),
         known: Known::nothing(),
+        era: newest.view.era.clone(),
     });
     Ok(pin)
 }
@@ -266,6 +267,7 @@ impl Core {
             roots,
             names,
             known,
+            era: view.era.clone(),
         });
         self.visible.store(point.sequence, Ordering::Release);
         self.recent.note([(point.sequence, Written::Everything)]);

@@ -18,7 +18,7 @@ use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
 use crate::database::{Database, RunExtent};
-use crate::format;
+use crate::format::{self, kind};
 use crate::seeded_bug::SeededBug;
 
 /// Nodes of a flush's first run, and of its largest: each run is twice as long
@@ -222,6 +222,22 @@ impl OpenRun {
 /// way to the device.
 pub(crate) const FARTHEST_BACK: u64 = 1 << 20;
 
+impl Core {
+    /// Takes space for blocks in the log while writers go on; answers where they begin.
+    /// After a failure the log may hold the record of blocks that it does not leave out:
+    /// recovery would step over a write that lay there. So writes stop before the next
+    /// writer has the lock.
+    pub fn take_blocks(&self, database: &Database, kind: u8, count: u32) -> Result<u64> {
+        let writer = lock(&self.writer);
+        let sequence = writer.next_sequence - 1;
+        let taken = database.take_blocks(kind, count, sequence, writer.session);
+        taken.map_err(|error| match self.has_bug(SeededBug::WritesBehindLostRun) {
+            true => error,
+            false => self.unless_full(error),
+        })
+    }
+}
+
 /// Appends nodes to a database file.
 pub(crate) struct NodeRuns<'a> {
     core: &'a Core,
@@ -357,24 +373,16 @@ impl<'a> NodeRuns<'a> {
     fn append_run(&mut self) -> Result<RunExtent> {
         let count = self.run_length();
         let first = match self.exclusive {
-            Some((sequence, session)) => self.database.take_nodes(count, sequence, session)?,
-            None => self.take_beside_writers(count)?,
+            Some((sequence, session)) => {
+                self.database
+                    .take_blocks(kind::NODES, count, sequence, session)?
+            }
+            None => (self.core).take_blocks(self.database, kind::NODES, count)?,
         };
         self.taken_at = self.database.log.end();
-        Ok(RunExtent { first, count })
-    }
-
-    /// Takes nodes' space while writers go on. After a failure the log may hold the record
-    /// of a run whose blocks it does not leave out: recovery would step over a write
-    /// that lay there. So writes stop before the next writer has the lock.
-    fn take_beside_writers(&self, count: u32) -> Result<NodeAddress> {
-        let core = self.core;
-        let writer = lock(&core.writer);
-        let sequence = writer.next_sequence - 1;
-        let taken = self.database.take_nodes(count, sequence, writer.session);
-        taken.map_err(|error| match core.has_bug(SeededBug::WritesBehindLostRun) {
-            true => error,
-            false => core.unless_full(error),
+        Ok(RunExtent {
+            first: NodeAddress(first / self.database.node_bytes()),
+            count,
         })
     }
 

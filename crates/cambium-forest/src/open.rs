@@ -184,6 +184,7 @@ pub(crate) fn make_ready(core: &Core, progress: &dyn ProgressSink) -> Result<()>
     if !clean {
         core.recover(progress)?;
     }
+    core.owe_what_was_cleaned();
     Ok(())
 }
 
@@ -312,6 +313,9 @@ pub(crate) fn assemble(
     let database = Arc::new(database);
     let newest = maintenance.root.header;
     database.newest_header.store(newest, Ordering::Release);
+    database.log.begin_at(header.begin);
+    let changes_from = header.changes_from;
+    database.changes_from.store(changes_from, Ordering::Release);
     let history = History::open(&home, header, database.clone())?;
     let last = header.sequence;
     let shape = database.shape;
@@ -349,6 +353,8 @@ pub(crate) fn assemble(
         flush_due: AtomicBool::new(false),
         flush_put_off: PutOff::default(),
         nodes_of_tries,
+        bytes_of_tries: AtomicU64::new(0),
+        cleaning: crate::cleaning::Cleaning::default(),
         pressure: crate::compact::Pressure::default(),
         kept: crate::compact::Kept::default(),
         meanwhile: crate::compact::Meanwhile::default(),
@@ -385,6 +391,7 @@ pub(crate) fn view_of(
         known: Known::for_documents(roots.documents(), &home.cache, hash_seed),
         roots: Arc::new(roots),
         names: Arc::new(names.collect()),
+        era: Arc::default(),
     }
 }
 

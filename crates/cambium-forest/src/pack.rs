@@ -41,6 +41,11 @@ const PACKED_TIMES: u64 = 16;
 /// nodes.
 const KEYS_A_NODE: u64 = 32;
 
+/// Where so many of a thousand bytes replace others, the log outside the tries is bounded by
+/// this part of what is live.
+const MOSTLY_REPLACED: u64 = 250;
+const PART_LOGGED: u64 = 6;
+
 /// A buffer that will be packed is sealed at this part of its bounds.
 const PARTS: u64 = 4;
 
@@ -70,6 +75,7 @@ impl Core {
         self.flush_due.store(false, Ordering::Release);
         let before = self.flushed_bytes();
         let outcome = self.carry_sealed(maintenance, into_tries);
+        self.give_tail_back();
         self.environment
             .pay_for_background(self.flushed_bytes() - before);
         if let Err(error) = &outcome {
@@ -179,7 +185,7 @@ impl Core {
         run.bytes() >= tuning.write_buffer_bytes
             || run.made_of.bytes + besides.bytes >= most_bytes
             || run.made_of.writes + besides.writes >= tuning.write_buffer_entries
-            || run.made_of.logged + besides.logged >= tuning.write_buffer_log_bytes
+            || run.made_of.logged + besides.logged >= self.most_logged()
     }
 
     /// The active buffer is full: wakes the background, or does the work here
@@ -234,7 +240,21 @@ impl Core {
         let of = |bound: u64| (bound.saturating_mul(parts) / PARTS).max(1);
         buffer.writes() >= of(tuning.write_buffer_entries)
             || buffer.bytes() >= of(tuning.write_buffer_bytes)
-            || buffer.logged() >= of(tuning.write_buffer_log_bytes)
+            || buffer.logged() >= of(self.most_logged())
+    }
+
+    /// Bytes of the log that may lie outside the tries. Where writes replace documents, the
+    /// log has stale ones that no cleaning finds before a flush: then it is a part of what
+    /// is live.
+    fn most_logged(&self) -> u64 {
+        let most = self.tuning.write_buffer_log_bytes;
+        let compaction = &self.tuning.compaction;
+        let replaced = self.pressure.replaced.load(Ordering::Relaxed);
+        if !compaction.cleaning || compaction.threshold >= 100 || replaced < MOSTLY_REPLACED {
+            return most;
+        }
+        let live = self.bytes_of_tries.load(Ordering::Relaxed);
+        most.min((live / PART_LOGGED).max(compaction.least_bytes))
     }
 }
 

@@ -1,10 +1,14 @@
-//! What goes into a trie: sorted changes, in pieces of bounded memory.
+//! The changes that a flush applies to a trie: sorted, in pieces of bounded memory.
+
+use std::cmp::Ordering;
+use std::collections::VecDeque;
 
 use cambium_base::Result;
 
 use crate::buffer::{Buffer, CHANGE_BYTES};
+use crate::cleaning::Moves;
 use crate::document::DocumentAddress;
-use crate::index::Keys;
+use crate::index::{Change, Keys};
 use crate::sorted_run::{RunEntry, SortedRun};
 
 /// A key and its newest document, or `None` where it was removed.
@@ -99,6 +103,73 @@ impl Pieces<'_> {
                 whole(piece, keys)
             }
         }
+    }
+}
+
+/// Changes of a namespace, and moves of documents that none of them changes.
+pub(crate) struct MergedChanges<'s> {
+    pieces: Pieces<'s>,
+    moves: Option<Moves<'s>>,
+    /// The rest of a piece.
+    changes: VecDeque<KeyChange>,
+}
+
+impl<'s> MergedChanges<'s> {
+    pub fn new(pieces: Pieces<'s>, moves: Option<Moves<'s>>) -> Self {
+        MergedChanges {
+            pieces,
+            moves,
+            changes: VecDeque::new(),
+        }
+    }
+
+    /// The next piece, in the order of keys; empty after the last.
+    pub fn next(&mut self, keys: &Keys<'_>) -> Result<Vec<(Vec<u8>, Change)>> {
+        let Some(moves) = &mut self.moves else {
+            let piece = self.pieces.next(keys)?;
+            let changed = |(key, document): KeyChange| (key, Change::from(document));
+            return Ok(piece.into_iter().map(changed).collect());
+        };
+        let mut piece = Vec::new();
+        let mut bytes = 0;
+        while bytes < self.pieces.most_bytes && !moves.is_parcel_full() {
+            if self.changes.is_empty() {
+                self.changes.extend(self.pieces.next(keys)?);
+            }
+            let change = self.changes.front().map(|(key, _)| key.as_slice());
+            let order = match (change, moves.peek()?) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(change), Some(moved)) => change.cmp(moved),
+            };
+            let next = match order {
+                Ordering::Less => self.changes.pop_front(),
+                Ordering::Equal => {
+                    moves.leave();
+                    self.changes.pop_front()
+                }
+                // Where it goes is known when the parcel is closed.
+                Ordering::Greater => moves.take().map(|key| (key, None)),
+            };
+            let is_move = order == Ordering::Greater;
+            bytes += next.as_ref().map_or(0, |(key, _)| key.len() as u64) + CHANGE_BYTES;
+            piece.extend(next.map(|(key, document)| (key, document, is_move)));
+        }
+        let mut places = moves.append()?.into_iter();
+        let placed = |(key, document, is_move): (Vec<u8>, Option<DocumentAddress>, bool)| {
+            let change = match is_move {
+                true => places.next().map(|(from, to)| Change::Move { from, to }),
+                false => Some(Change::from(document)),
+            };
+            change.map(|change| (key, change))
+        };
+        Ok(piece.into_iter().filter_map(placed).collect())
+    }
+
+    /// Bytes that moved documents take.
+    pub fn moved_bytes(&self) -> u64 {
+        self.moves.as_ref().map_or(0, |moves| moves.bytes)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::buffer::{Insert, KeptMoments, Version};
 use crate::core::{Core, Maintenance};
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
-use crate::format::{FLAG_RECOVERED, kind, namespace_and_key};
+use crate::format::{FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Roots, View};
 
@@ -189,8 +189,8 @@ impl Core {
             let end = record.offset + record.header.total_bytes(DOCUMENT_ALIGNMENT);
             tail.synced_through = tail.synced_through.max(record.header.synced_through.0);
             match record.header.kind {
-                kind::NODES => {
-                    let extent = database.run_extent(end, record.header.auxiliary);
+                kind @ (kind::NODES | kind::MOVED) => {
+                    let extent = database.blocks_behind(kind, end, record.header.auxiliary);
                     scanner.skip_to(extent.1);
                     tail.extents.push(extent);
                 }
@@ -207,6 +207,8 @@ impl Core {
                 }
                 // Its `synced_through` is all that it says.
                 kind::SYNCED => {}
+                // A crash has lost the record before the blocks that a cleaning wrote.
+                _ if record.header.flags & FLAG_MOVED != 0 => {}
                 _ => part
                     .found
                     .push(read_write(&mut scanner, database, &record, end)?),

@@ -93,6 +93,14 @@ pub enum SeededBug {
     HistoryUnsynced,
     /// The beginning of a kept file is given back while another process reads it.
     HistoryFreedBesideReaders,
+    /// A cleaning leaves out the first document of those that it reads together.
+    CleaningLosesMove,
+    /// One copy of the superblock alone names the header of a cleaning.
+    CleaningNamedOnce,
+    /// A cleaned tail is given back while readers hold views that reach it.
+    TailFreedBesideReaders,
+    /// A cleaned tail is given back before the header of the cleaning is named.
+    TailFreedEarly,
     /// A reader replays writes behind a rollback onto the roots before it.
     ReaderPassesRollback,
     /// A refresh drops versions that a snapshot of the reader needs.
@@ -101,7 +109,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 43] = [
+    pub const ALL: [(SeededBug, &'static str); 47] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -158,6 +166,13 @@ impl SeededBug {
             SeededBug::HistoryFreedBesideReaders,
             "history_freed_beside_readers",
         ),
+        (SeededBug::CleaningLosesMove, "cleaning_loses_move"),
+        (SeededBug::CleaningNamedOnce, "cleaning_named_once"),
+        (
+            SeededBug::TailFreedBesideReaders,
+            "tail_freed_beside_readers",
+        ),
+        (SeededBug::TailFreedEarly, "tail_freed_early"),
         (SeededBug::ReaderPassesRollback, "reader_passes_rollback"),
         (SeededBug::RefreshDropsPinned, "refresh_drops_pinned"),
     ];

@@ -94,12 +94,12 @@ impl Core {
             snapshots as u64,
             "states kept under a name",
         );
-        let end = view.database.log.end();
+        let used = view.database.log.used_bytes();
         let node_bytes = nodes * view.database.node_bytes();
         all.bytes(
             "file_bytes",
-            end,
-            "bytes of the database file up to its end",
+            used,
+            "bytes of the database file between what was given back and its end",
         );
         all.bytes(
             "live_document_bytes",
@@ -112,17 +112,17 @@ impl Core {
             kept,
             "bytes of the file that only named snapshots reach, at least",
         );
-        let live = (document_bytes + node_bytes + kept).min(end);
+        let live = (document_bytes + node_bytes + kept).min(used);
         all.bytes(
             "stale_bytes",
-            end - live,
+            used - live,
             "bytes of the file that neither the newest state nor a named snapshot reaches",
         );
         all.ratio(
             "stale_share",
-            end - live,
-            end,
-            "share of the file that is stale; compaction gives it back",
+            used - live,
+            used,
+            "share of the file that is stale; cleaning and compaction give it back",
         );
         all.bytes(
             "history_bytes",
@@ -372,6 +372,11 @@ impl Core {
 
     fn compaction_statistics(&self, all: &mut Statistics) {
         let counters = &self.counters;
+        all.count(
+            "cleanings",
+            of(&counters.cleanings),
+            "flushes since the store was opened that took stale space back",
+        );
         all.count(
             "compactions",
             of(&counters.compactions),

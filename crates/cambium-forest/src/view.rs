@@ -100,6 +100,11 @@ impl FromIterator<(String, u16)> for Names {
     }
 }
 
+/// Views between two cleanings share one: while a view of an era is held, what a cleaning
+/// at its end has moved is not given back.
+#[derive(Debug, Default)]
+pub(crate) struct Era;
+
 /// Everything a reader needs.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
@@ -112,6 +117,7 @@ pub(crate) struct View {
     pub names: Arc<Names>,
     /// Addresses of these roots' documents, by their keys.
     pub known: Known,
+    pub era: Arc<Era>,
 }
 
 impl View {

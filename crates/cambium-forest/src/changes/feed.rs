@@ -15,7 +15,7 @@ use super::history::not_given_out;
 use super::reader::LogReader;
 use crate::core::Core;
 use crate::database::Database;
-use crate::format::{FLAG_RECOVERED, kind, namespace_and_key};
+use crate::format::{FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
 use crate::recovery::{FoundHeader, header_at};
 use crate::seeded_bug::SeededBug;
 
@@ -62,7 +62,13 @@ impl Core {
     /// that is not past it.
     fn reader_after(&self, after: u64) -> Result<(LogReader, crate::format::DatabaseHeader)> {
         let (database, newest) = self.history.file_after(self, after)?;
-        let (.., header) = header_up_to(&database, newest, after)?;
+        let found = header_up_to(&database, newest, after);
+        // A cleaning may have given the place back meanwhile.
+        let is_given_back = after < self.history.oldest();
+        let (.., header) = found.map_err(|error| match is_given_back {
+            true => lost(self.history.oldest()),
+            false => error,
+        })?;
         let reader = LogReader::new(database, header.replay_from, header.replay_session);
         Ok((reader, header))
     }
@@ -106,11 +112,20 @@ impl ChangeFeed for Feed {
                 return Ok(None);
             }
             self.core.history.refuse_rolled_back(self.last)?;
-            let Some(header) = self.reader.next()? else {
-                return Err(self.missing());
-            };
-            if let Some(batch) = self.take(&header)? {
-                return Ok(Some(batch));
+            let begin = self.reader.database.log.begin();
+            if self.reader.position() < begin {
+                self.refuse_given_back()?;
+                // What lies before that the feed has shown.
+                self.reader.skip_to(begin);
+            }
+            match self.read_on() {
+                Ok(None) => {}
+                Ok(batch) => return Ok(batch),
+                Err(error) => {
+                    // A cleaning may have made a hole of what was read.
+                    self.refuse_given_back()?;
+                    return Err(error);
+                }
             }
         }
     }
@@ -143,6 +158,23 @@ impl Feed {
         Ok(true)
     }
 
+    /// Refuses to go on where a cleaning has given back changes that were not shown.
+    fn refuse_given_back(&self) -> Result<()> {
+        let from = &self.reader.database.changes_from;
+        match self.last < from.load(Ordering::Acquire) {
+            true => Err(lost(self.core.history.oldest())),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes the next record; answers the batch that it completes.
+    fn read_on(&mut self) -> Result<Option<ChangeBatch>> {
+        match self.reader.next()? {
+            Some(header) => self.take(&header),
+            None => Err(self.missing()),
+        }
+    }
+
     fn is_at_end_of_file(&self) -> bool {
         let end = self.reader.database.last_write();
         end.is_some_and(|end| self.last >= end)
@@ -168,8 +200,10 @@ impl Feed {
     fn take(&mut self, header: &RecordHeader) -> Result<Option<ChangeBatch>> {
         let sequence = header.sequence.0;
         match header.kind {
-            kind::NODES | kind::SYNCED => return Ok(None),
+            kind::NODES | kind::MOVED | kind::SYNCED => return Ok(None),
             kind::HEADER => return self.take_header(header).map(|()| None),
+            // A crash has lost the record before the blocks that a cleaning wrote.
+            _ if header.flags & FLAG_MOVED != 0 => return Ok(None),
             _ => {}
         }
         if sequence <= self.last {

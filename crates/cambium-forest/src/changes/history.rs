@@ -240,6 +240,26 @@ impl History {
         Some(all)
     }
 
+    /// Decides that history begins after a write; false if a consumer needs more, unless it
+    /// is kept too long.
+    pub fn give_up_before(&self, after: u64, is_kept_too_long: bool) -> bool {
+        let mut files = lock(&self.files);
+        if after <= files.current_from {
+            return true;
+        }
+        let is_needed = files.needed_after().is_some_and(|needed| needed < after);
+        if is_needed && !is_kept_too_long {
+            return false;
+        }
+        let before = std::mem::take(&mut files.kept);
+        let numbers = before.iter().map(|known| known.file.file.number);
+        files.unneeded.extend(numbers);
+        files.current_from = after;
+        files.oldest = after;
+        self.is_due.store(true, Ordering::Release);
+        true
+    }
+
     /// A compaction that had decided ends without its file.
     pub fn keep_all(&self) {
         let mut files = lock(&self.files);

@@ -44,6 +44,17 @@ impl LogReader {
         }
     }
 
+    /// Where the next record may begin.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes on at an offset where a record begins.
+    pub fn skip_to(&mut self, position: u64) {
+        self.position = position;
+        self.fault = None;
+    }
+
     /// Forgets what was read ahead: a write that was taken back may have been in it.
     pub fn forget_window(&mut self) {
         self.window.clear();
@@ -80,9 +91,9 @@ impl LogReader {
             }
             self.highest_session = header.session;
             self.position += header.total_bytes(DOCUMENT_ALIGNMENT);
-            if header.kind == kind::NODES {
-                let extent = self.database.run_extent(self.position, header.auxiliary);
-                self.position = extent.1;
+            if let kind @ (kind::NODES | kind::MOVED) = header.kind {
+                let (database, count) = (&self.database, header.auxiliary);
+                self.position = database.blocks_behind(kind, self.position, count).1;
             }
             return Ok(Some(header));
         }

@@ -22,7 +22,7 @@ use crate::buffer::CHANGE_BYTES;
 use crate::core::{Core, Writer, lock};
 use crate::database::DocumentBytes;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
-use crate::format::{FLAG_RECOVERED, kind, namespace_and_key};
+use crate::format::{FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
 use crate::index::Change;
 use crate::seeded_bug::SeededBug;
 
@@ -285,11 +285,13 @@ impl Core {
             let end = record.offset + record.header.total_bytes(DOCUMENT_ALIGNMENT);
             compaction.caught_up = end;
             match record.header.kind {
-                kind::NODES => {
-                    let behind = from.run_extent(end, record.header.auxiliary).1;
+                kind @ (kind::NODES | kind::MOVED) => {
+                    let behind = from.blocks_behind(kind, end, record.header.auxiliary).1;
                     scanner.skip_to(behind);
                     compaction.caught_up = behind;
                 }
+                // A crash has lost the record before the blocks that a cleaning wrote.
+                _ if record.header.flags & FLAG_MOVED != 0 => {}
                 kind::PUT | kind::DELETE | kind::NAMESPACE | kind::NAMESPACE_DROPPED => {
                     let sequence = record.header.sequence.0;
                     // What a flush carried may end at numbers that a recovery left out.

@@ -157,10 +157,14 @@ impl Core {
         };
         self.health.check_open()?;
         if running.is_none() {
+            self.give_tail_back();
             match self.is_compaction_due() {
                 Due::No => {
                     self.kept.let_survey_go();
-                    return Ok(StepOutcome::Asleep);
+                    return Ok(match self.owes_hole() {
+                        true => StepOutcome::Idle,
+                        false => StepOutcome::Asleep,
+                    });
                 }
                 Due::Later => return Ok(StepOutcome::Idle),
                 Due::AfterFlush if self.flush_put_off.lasts(&*self.environment.clock) => {
@@ -170,6 +174,15 @@ impl Core {
                     drop(running);
                     self.flush()?;
                     return Ok(StepOutcome::Again);
+                }
+                Due::Cleaning => {
+                    drop(running);
+                    let mut maintenance = lock(&self.maintenance);
+                    self.health.check_open()?;
+                    return Ok(match self.clean_apart(&mut maintenance)? {
+                        true => StepOutcome::Again,
+                        false => StepOutcome::Idle,
+                    });
                 }
                 Due::Now => {}
             }

@@ -78,11 +78,11 @@ pub(crate) struct Pressure {
     /// Where the log ends when it is worth a look whether one is due.
     pub(super) look_at: AtomicU64,
     /// True while one runs: then its pace says how fast writers may be.
-    pub(super) runs: AtomicBool,
+    pub runs: AtomicBool,
     /// Where it ends when writers wait until one begins that is due.
     pub(super) hold_at: AtomicU64,
     /// Of a thousand bytes that the last flush carried, those that replaced others.
-    pub(super) replaced: AtomicU64,
+    pub replaced: AtomicU64,
 }
 
 impl Default for Pressure {
@@ -297,8 +297,13 @@ impl Core {
 
     /// Slows writers as far as they are ever slowed.
     pub(super) fn hold_writers(&self) {
+        self.hold_writers_at(LEAST_ALLOWED);
+    }
+
+    /// Slows writers to so many bytes a second.
+    pub fn hold_writers_at(&self, rate: u64) {
         let cost = &self.pressure.cost;
-        cost.store(cost_at(LEAST_ALLOWED), Ordering::Relaxed);
+        cost.store(cost_at(rate.max(LEAST_ALLOWED)), Ordering::Relaxed);
     }
 
     /// Remembers how far lengths are from their bounds, and how fast it went.
@@ -327,7 +332,7 @@ impl Core {
     }
 
     /// Lets writers go on at their own speed.
-    pub(super) fn release_writers(&self) {
+    pub fn release_writers(&self) {
         self.pressure.cost.store(0, Ordering::Relaxed);
         self.pressure.line.store(0, Ordering::Relaxed);
     }

@@ -35,6 +35,8 @@ pub(super) enum Due {
     Later,
     /// Enough may be stale: the index knows when it holds what was written.
     AfterFlush,
+    /// Enough is stale, and can be cleaned.
+    Cleaning,
     /// Enough is stale.
     Now,
 }
@@ -116,10 +118,15 @@ impl Core {
         if self.pressure.runs.load(Ordering::Relaxed) {
             return;
         }
+        if self.cleans(header) {
+            // Cleaning has a pace of its own.
+            self.pressure.hold_at.store(u64::MAX, Ordering::Relaxed);
+            return;
+        }
         let newest = self.bytes_of(roots.namespaces.values());
         let live = newest + self.kept_bytes(header, newest);
         let replaced = self.pressure.replaced.load(Ordering::Relaxed);
-        let first = view.database.shape.first_offset();
+        let first = view.database.log.begin();
         let flushed = replay_from.saturating_sub(first);
         let due_at = due_from(live, flushed, replaced, tuning.threshold);
         let begins = self.environment.executor.runs_tasks() && !self.is_compaction_put_off();
@@ -143,7 +150,7 @@ impl Core {
             return Due::No;
         }
         let view = self.view.load();
-        let written = view.database.log.end() - view.database.shape.first_offset();
+        let written = view.database.log.used_bytes();
         let live = self.live_bytes(&view);
         // Where it is worth the next look: at least this far from here.
         let apart = (live / LOOKS).max(LEAST_APART);
@@ -153,7 +160,7 @@ impl Core {
             // Who wrote that may have looked before.
             return Due::Later;
         }
-        let (start, replay_from, kept) = {
+        let (start, replay_from, kept, cleans) = {
             let Ok(maintenance) = self.maintenance.try_lock() else {
                 // A flush is going on.
                 return Due::Later;
@@ -161,12 +168,13 @@ impl Core {
             let header = &maintenance.header;
             let kept = self.kept_bytes(header, live);
             self.plan_hold(&view, &view.roots, header, header.replay_from);
-            (header.start, header.replay_from, kept)
+            let cleans = self.cleans(header);
+            (header.start, header.replay_from, kept, cleans)
         };
         // What named snapshots keep would be carried over once more.
         let live = live + kept;
         // An eighth of new bytes at least since the last one, whatever is kept.
-        if written < tuning.least_bytes || written < start + live / 8 {
+        if written < tuning.least_bytes || !cleans && written < start + live / 8 {
             return Due::No;
         }
         // Entries that the indexes do not hold yet may be new, or replace something. With
@@ -178,7 +186,15 @@ impl Core {
         };
         let enough = written / 100 * tuning.threshold;
         if written.saturating_sub(live + behind) > enough {
-            Due::Now
+            match cleans {
+                // The next flush cleans. It comes soon, unless writers rest.
+                true if view.is_buffered() => match self.writers_rest(&view) {
+                    true => Due::AfterFlush,
+                    false => Due::Later,
+                },
+                true => Due::Cleaning,
+                false => Due::Now,
+            }
         } else if written.saturating_sub(live) > enough && behind >= apart {
             Due::AfterFlush
         } else {

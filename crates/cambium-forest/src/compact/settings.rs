@@ -58,6 +58,8 @@ pub enum SnapshotRule {
 pub struct CompactionTuning {
     /// Percent of the file that is stale when a compaction begins by itself.
     pub threshold: u64,
+    /// Stale space comes back by cleaning; else the file is rewritten.
+    pub cleaning: bool,
     /// Bytes below which a file is left alone.
     pub least_bytes: u64,
     /// Reads under way at once; `None`: as many as suit.
@@ -111,9 +113,12 @@ impl CompactionTuning {
             Some(_) => Some(options.take_ranged("compaction_batch", 1, 1, 1024)? as usize),
             None => before.batch,
         };
+        let overlap = options.take_bool("overlap")?.unwrap_or(before.overlap);
+        let cleaning = options.take_bool("cleaning")?.unwrap_or(before.cleaning);
         let mut ranged = |name, before, least, most| options.take_ranged(name, before, least, most);
         Ok(CompactionTuning {
             threshold: ranged("compaction_threshold", before.threshold, 1, 100)?,
+            cleaning,
             least_bytes: ranged("compaction_least_bytes", before.least_bytes, 0, most)?,
             batch,
             memory_bytes: ranged(
@@ -125,7 +130,7 @@ impl CompactionTuning {
             coalesce_bytes: ranged("coalesce_bytes", before.coalesce_bytes, 0, 1 << 30)?,
             rate_bytes: ranged("compaction_rate_bytes", before.rate_bytes, 0, most)?,
             slack: ranged("compaction_slack", before.slack, 1, 1000)?,
-            overlap: options.take_bool("overlap")?.unwrap_or(before.overlap),
+            overlap,
             sort,
             snapshots,
         })
@@ -136,6 +141,7 @@ impl Default for CompactionTuning {
     fn default() -> Self {
         CompactionTuning {
             threshold: 30,
+            cleaning: true,
             least_bytes: 16 << 20,
             batch: None,
             memory_bytes: 64 << 20,

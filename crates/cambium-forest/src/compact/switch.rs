@@ -66,6 +66,7 @@ impl Core {
             .fetch_add(end, Ordering::Relaxed);
         let mut header = self.complete(header, &maintenance, &roots, writer.next_namespace);
         header.previous = 0;
+        header.begin = 0;
         header.changes_from = roots.sequence;
         header.kept_files = self.settle_history(&old.database, plan, roots.sequence)?;
         header.start = behind_spare(&database, &header);
@@ -99,6 +100,7 @@ impl Core {
             roots,
             names: view.names.clone(),
             known: compaction.known.clone(),
+            era: Arc::default(),
         });
         drop(writer);
         // Nothing is left to be ahead of: giving the old file's space back takes long on

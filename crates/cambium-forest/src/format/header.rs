@@ -12,12 +12,12 @@ use super::{FLAG_RECOVERED, FileRef, MOST_COUNTED, field, kind};
 use crate::document::OFFSET_LIMIT;
 
 /// Bytes of a database header before its lists.
-pub const HEADER_FIXED_BYTES: usize = 104;
+pub const HEADER_FIXED_BYTES: usize = 112;
 
 /// The fixed part of a database header.
 pub const HEADER_LAYOUT: Layout = Layout {
     name: "Database header",
-    about: "The payload of a record of kind 5. Behind it: the namespaces, each as number (4), root (8), documents (8), document bytes (8), nodes (8), length and text of the name (4 and more), with 65,536 added to the number of one that was dropped and that a named snapshot keeps; then the named snapshots, each as length and text of its name, sequence (8), count of namespaces (4) and those, without names; then the write after which this file's log has every change (8); then the count of older files that are kept for consumers of the change feed (4) and those, oldest first, each as number (8), salt (8), the write after which it has every change (8), its last write (8), offset of its newest header (8), the first offset that is kept (8), and where its log ends (8). A header that ends with the named snapshots is an older program's: the changes begin with it.",
+    about: "The payload of a record of kind 5. Behind it: the namespaces, each as number (4), root (8), documents (8), document bytes (8), nodes (8), length and text of the name (4 and more), with 65,536 added to the number of one that was dropped and that a named snapshot keeps; then the named snapshots, each as length and text of its name, sequence (8), count of namespaces (4) and those, without names; then the write after which this file's log has every change (8); then the count of older files that are kept for consumers of the change feed (4) and those, oldest first, each as number (8), salt (8), the write after which it has every change (8), its last write (8), offset of its newest header (8), the first offset that is kept (8), and where its log ends (8).",
     fields: &[
         field(0, 8, "sequence", "the roots hold every write up to here"),
         field(8, 8, "replay_from", "offset behind the last document that the roots hold"),
@@ -34,6 +34,7 @@ pub const HEADER_LAYOUT: Layout = Layout {
         field(88, 8, "rolled_back_to", "the last write that such a rollback kept; for repair, which reads the log alone"),
         field(96, 4, "namespaces", "how many follow"),
         field(100, 4, "snapshots", "how many named snapshots follow"),
+        field(104, 8, "begin", "what lies between the file's first block and this offset is given back; 0 if nothing is"),
     ],
     size: HEADER_FIXED_BYTES,
 }
@@ -148,6 +149,8 @@ pub struct DatabaseHeader {
     pub changes_from: u64,
     /// Older files that are kept for consumers, oldest first.
     pub kept_files: Vec<KeptFile>,
+    /// Nothing before this offset is reached: cleanings have moved what was live there.
+    pub begin: u64,
 }
 
 impl DatabaseHeader {
@@ -175,6 +178,7 @@ impl DatabaseHeader {
         let namespaces = self.namespaces.len() + self.dropped.len();
         bytes.extend_from_slice(&(namespaces as u32).to_le_bytes());
         bytes.extend_from_slice(&(self.snapshots.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&self.begin.to_le_bytes());
         for (number, name, root) in &self.namespaces {
             encode_root(u32::from(*number), root, &mut bytes);
             put_length_prefixed(&mut bytes, name.as_bytes());
@@ -226,6 +230,7 @@ impl DatabaseHeader {
         let (rolled_back, kept) = (decoder.u64()?, decoder.u64()?);
         header.rolled_back_to = (rolled_back == 1).then_some(kept);
         let (namespaces, snapshots) = (decoder.u32()?, decoder.u32()?);
+        header.begin = decoder.u64()?;
         // Nothing is allocated ahead: each turn takes bytes, or ends it.
         for _ in 0..namespaces {
             let (number, root) = decode_root(&mut decoder)?;
@@ -254,12 +259,9 @@ impl DatabaseHeader {
             }
             header.snapshots.push(snapshot);
         }
-        header.changes_from = header.sequence;
-        if decoder.remaining() > 0 {
-            header.changes_from = decoder.u64()?;
-            for _ in 0..decoder.u32()? {
-                header.kept_files.push(decode_kept(&mut decoder)?);
-            }
+        header.changes_from = decoder.u64()?;
+        for _ in 0..decoder.u32()? {
+            header.kept_files.push(decode_kept(&mut decoder)?);
         }
         (decoder.remaining() == 0 && header.is_possible()).then_some(header)
     }
@@ -315,9 +317,10 @@ impl DatabaseHeader {
             traffic.headers,
             traffic.compaction,
         ];
-        let offsets = [self.replay_from, self.previous, self.start];
+        let offsets = [self.replay_from, self.previous, self.start, self.begin];
         counters.iter().all(|&number| number < MOST_COUNTED)
             && offsets.iter().all(|&offset| offset < OFFSET_LIMIT)
+            && self.begin <= self.replay_from
             && self.replay_session < u32::MAX
             && self.next_namespace <= 1 << 16
     }
@@ -408,6 +411,7 @@ mod tests {
         DatabaseHeader {
             sequence: 9,
             replay_from: 8192,
+            begin: 4096,
             namespaces: vec![
                 (0, String::new(), root),
                 (4, "people".into(), NamespaceRoot::default()),
@@ -439,13 +443,9 @@ mod tests {
         let header = sample();
         let bytes = header.encode();
         assert_eq!(DatabaseHeader::decode(&bytes).as_ref(), Some(&header));
-        // One that ends before its last part is an older program's.
-        let older = bytes.len() - (8 + 4 + 56);
-        for length in (0..bytes.len()).filter(|&length| length != older) {
+        for length in 0..bytes.len() {
             assert_eq!(DatabaseHeader::decode(&bytes[..length]), None, "{length}");
         }
-        let older = DatabaseHeader::decode(&bytes[..older]).unwrap();
-        assert_eq!((older.changes_from, older.kept_files.len()), (9, 0));
         // A count of four thousand million allocates nothing.
         let mut huge = bytes;
         huge[96..100].fill(0xff);

@@ -57,7 +57,7 @@ pub use header::{
 pub use root::{ROOT_BYTES, ROOT_LAYOUT, Root};
 
 /// Newest format this program reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 3;
+pub const FORMAT_VERSION: u32 = 4;
 /// Begins every database file.
 pub const MAGIC: [u8; 8] = *b"CMBMfrst";
 /// Ends every database file's name.
@@ -87,15 +87,18 @@ pub mod kind {
     /// Everything up to `synced_through` was on the device when this was written;
     /// no payload.
     pub const SYNCED: u8 = 7;
-    /// A packed block: small documents that a compaction moved.
+    /// A packed block: small documents that a compaction or a cleaning moved.
     pub const PACKED: u8 = 8;
+    /// Documents that a cleaning moved: their records lie in `auxiliary` blocks of 4 KiB,
+    /// which follow at the next multiple of that.
+    pub const MOVED: u8 = 9;
 }
 
 /// Flag of a header that a recovery wrote: what lies before it and after the
 /// last document that counts was cut off. `synced_through` is the cut, and
 /// numbering goes on after the header's own `sequence`.
 pub const FLAG_RECOVERED: u8 = 1;
-/// Flag of a document that a compaction moved here; it keeps the sequence
+/// Flag of a document that a compaction or a cleaning moved here; it keeps the sequence
 /// number it was written with.
 pub const FLAG_MOVED: u8 = 2;
 

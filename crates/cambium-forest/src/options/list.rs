@@ -101,14 +101,21 @@ pub const OPTIONS: &[OptionSpec] = &[
         "percent stale, 1 to 100, 100 = never by itself",
         "30",
         false,
-        "The store is rewritten in the background when this share of its file is stale. Smaller saves space and writes more. What a store is made with stays with it, unless an opening says otherwise.",
+        "Stale space is given back in the background when it is more than this share of the database file. Smaller saves space and writes more. What a store is made with stays with it, unless an opening says otherwise.",
+    ),
+    spec(
+        "cleaning",
+        "on or off",
+        "on",
+        false,
+        "How stale space comes back by itself. on: flushes move what is live at the log's oldest end, and the space there is given back at once. off: the whole store is rewritten into a new file, as published.",
     ),
     spec(
         "compaction_least_bytes",
         "bytes, 0 to 1024TiB",
         "16MiB",
         false,
-        "A file smaller than this is not rewritten by itself.",
+        "A file smaller than this is neither cleaned nor rewritten by itself.",
     ),
     spec(
         "compaction_batch",

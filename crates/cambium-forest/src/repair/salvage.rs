@@ -226,6 +226,10 @@ impl Repair<'_> {
             Some(root) => self.trusted(&database, &root)?,
             None => None,
         };
+        if let Some(trusted) = &trusted {
+            let begin = trusted.header.begin;
+            database.log.begin_at(begin);
+        }
         let mut salvaged = Salvaged {
             names: BTreeMap::from([(0, String::new())]),
             highest_sequence: 0,
@@ -289,7 +293,7 @@ impl Repair<'_> {
             *salvaged.database.log.seed(),
             *salvaged.database.log.geometry(),
             SessionRule::NeverLower,
-            salvaged.database.shape.first_offset(),
+            salvaged.database.log.begin(),
             u64::MAX,
         )?
         .thorough();
@@ -316,7 +320,10 @@ impl Repair<'_> {
             salvaged.highest_sequence = salvaged.highest_sequence.max(header.sequence.0);
             match header.kind {
                 kind::NODES => {
-                    let extent = salvaged.database.run_extent(end, header.auxiliary);
+                    let extent =
+                        salvaged
+                            .database
+                            .blocks_behind(kind::NODES, end, header.auxiliary);
                     scanner.skip_to(extent.1);
                     salvaged.extents.push(extent);
                 }

@@ -338,7 +338,7 @@ fn a_follower_beside_a_writer_meets_every_batch_once() {
         let mut numbers = Numbers(seed);
         let environment = Environment::memory();
         let mut writer = Writer {
-            store: Some(create(&environment, &[])),
+            store: Some(create(&environment, &[("cleaning", "off")])),
             environment: environment.clone(),
             model: Model::new(),
             named: None,

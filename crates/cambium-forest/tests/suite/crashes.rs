@@ -38,6 +38,15 @@ fn a_larger_buffer_and_a_cache_survive_crashes() {
 }
 
 #[test]
+fn stores_that_are_rewritten_by_themselves_survive_crashes() {
+    let report = suite("stores_that_are_rewritten_by_themselves_survive_crashes")
+        .opening("cleaning", "off")
+        .states(20_000)
+        .run();
+    report.met(&POWER_CUTS);
+}
+
+#[test]
 fn writes_past_the_page_cache_survive_crashes() {
     let direct = |test| {
         suite(test)
@@ -89,7 +98,7 @@ fn failing_operations_lose_nothing() {
 /// marks the cut, so numbers given twice mix nothing up; and without threads
 /// nobody writes beside a flush: `states.rs` finds these two. Nor is there a cache for
 /// addresses in most of these runs: `addresses.rs` finds what is kept of them.
-const FOUND_ELSEWHERE: [SeededBug; 21] = [
+const FOUND_ELSEWHERE: [SeededBug; 23] = [
     SeededBug::NoChecksum,
     SeededBug::FlushKeepsAddresses,
     SeededBug::EpochReused,
@@ -106,6 +115,9 @@ const FOUND_ELSEWHERE: [SeededBug; 21] = [
     SeededBug::LongDelaysCut,
     SeededBug::ScanHoldsWriters,
     SeededBug::CancellationCleared,
+    // `cleaning.rs` finds these: no crash loses the newest superblock, nor holds a view.
+    SeededBug::CleaningNamedOnce,
+    SeededBug::TailFreedBesideReaders,
     // `changes` finds those of the change feed.
     SeededBug::ChangesHalveBatch,
     SeededBug::ChangesBeforeSync,
@@ -123,7 +135,12 @@ fn every_seeded_bug_is_found() {
         .iter()
         .filter(|(bug, _)| !FOUND_ELSEWHERE.contains(bug));
     each_bug_is_found(asked.map(|(_, name)| *name), |name| {
+        let cleaning = match name.starts_with("compaction") {
+            true => "off",
+            false => "on",
+        };
         suite("every_seeded_bug_is_found")
+            .opening("cleaning", cleaning)
             .opening("seeded_bug", name)
             .states(10_000)
             .find_failure()

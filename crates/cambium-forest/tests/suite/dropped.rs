@@ -16,6 +16,7 @@ fn a_store_dropped_amid_a_compaction_can_be_opened_again() {
         ("preallocate_bytes", "4096"),
         ("compaction_threshold", "10"),
         ("compaction_least_bytes", "1000"),
+        ("cleaning", "off"),
         ("compaction_memory_bytes", "8192"),
     ] {
         options.set(name, value);

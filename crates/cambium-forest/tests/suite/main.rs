@@ -7,6 +7,7 @@ mod addresses;
 mod beside;
 mod changes;
 mod checkpoints;
+mod cleaning;
 mod compaction;
 mod conformance;
 mod copies;

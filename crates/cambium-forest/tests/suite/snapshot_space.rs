@@ -80,7 +80,10 @@ fn the_space_of_a_snapshot_is_stale_when_it_is_gone() {
     assert_eq!(number(&*store, "snapshot_bytes"), 0);
     assert!(number(&*store, "stale_bytes") > 7 * MIB);
     fill(&*store, 5000..5001);
-    assert_eq!(number(&*store, "compactions"), 1);
+    // Nothing is written any more.
+    while store.step(MIB).unwrap() == StepOutcome::Again {}
+    assert_eq!(number(&*store, "compactions"), 0);
+    assert!(number(&*store, "cleanings") > 0);
     assert!(number(&*store, "file_bytes") < MIB);
 }
 

@@ -87,6 +87,12 @@ impl Cursor {
         self.entry().map(|(_, value)| value)
     }
 
+    /// The nodes from the root to the leaf that the cursor stands in; none unless it stands
+    /// on an entry.
+    pub fn nodes_on_way(&self) -> impl Iterator<Item = NodeAddress> {
+        self.way.iter().map(|station| station.address)
+    }
+
     /// Goes to the first entry at or after `key`. False if there is none: the
     /// cursor then stands after the last entry.
     ///

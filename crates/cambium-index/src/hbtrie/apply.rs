@@ -28,8 +28,31 @@ use super::plan::{KeyChange, Planner};
 pub enum Change {
     /// The key has this document now, a number below 2^62.
     Put(u64),
+    /// The same where the key is known to have had the document `from`: that is not asked
+    /// for its key.
+    Move {
+        /// The document that it had.
+        from: u64,
+        /// The one that it has now.
+        to: u64,
+    },
     /// The key has none.
     Remove,
+}
+
+impl Change {
+    /// The document that the key has now.
+    pub(super) fn document(self) -> Option<u64> {
+        match self {
+            Change::Put(document) | Change::Move { to: document, .. } => Some(document),
+            Change::Remove => None,
+        }
+    }
+
+    /// True if it leaves a document where it is.
+    pub(super) fn keeps(self, document: u64) -> bool {
+        self.document() == Some(document)
+    }
 }
 
 /// Applies changes in ascending order of their keys, each key once, and answers the new
@@ -119,7 +142,7 @@ fn check_changes(changes: &[KeyChange<'_>]) -> Result<()> {
                 change.key.len()
             )));
         }
-        if matches!(change.change, Change::Put(document) if document >= DOCUMENT_END) {
+        if change.change.document() >= Some(DOCUMENT_END) {
             return Err(Error::InvalidArgument(
                 "documents are numbers below 2^62".to_string(),
             ));
@@ -130,9 +153,9 @@ fn check_changes(changes: &[KeyChange<'_>]) -> Result<()> {
 
 /// The puts among changes, as items.
 pub(super) fn puts<'c>(changes: &[KeyChange<'c>]) -> Vec<Item<'c>> {
-    let put = |change: &KeyChange<'c>| match change.change {
-        Change::Put(document) => Some(Item::document(change.key, document)),
-        Change::Remove => None,
+    let put = |change: &KeyChange<'c>| {
+        let document = change.change.document();
+        document.map(|document| Item::document(change.key, document))
     };
     changes.iter().filter_map(put).collect()
 }

@@ -70,6 +70,13 @@ impl Cursor {
         }
     }
 
+    /// The nodes of all trees on the way to the document that the cursor stands at, from
+    /// the root on.
+    pub fn nodes_on_way(&self) -> impl Iterator<Item = NodeAddress> {
+        let stations = self.way.iter();
+        stations.flat_map(|station| station.tree.nodes_on_way())
+    }
+
     /// Goes to the first document; false if there is none.
     ///
     /// # Errors

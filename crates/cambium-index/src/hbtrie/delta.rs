@@ -130,15 +130,19 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
     ) -> Result<()> {
         let changes = &self.changes[group.changes.clone()];
         let piece = self.found_piece(visit, group);
-        if !goes_on {
-            // The piece says which key it is.
-            let value = match changes[0].change {
-                Change::Put(same) if same == document => return Ok(()),
-                Change::Put(other) => Some(other),
-                Change::Remove => None,
-            };
+        let is_moved = match changes {
+            [one] => matches!(one.change, Change::Move { from, .. } if from == document),
+            _ => false,
+        };
+        if is_moved || !goes_on {
+            // The change or the piece says which key it is.
+            if changes[0].change.keeps(document) {
+                return Ok(());
+            }
+            let is_cut = goes_on && visit.view.kind == Kind::Truncated;
+            let value = changes[0].change.document();
             (self.replaced)(document);
-            delta.push(piece, true, value);
+            delta.push(piece, true, value.map(|new| encode_document(new, is_cut)));
             return Ok(());
         }
         let Some(old) = plan.keys.get(&document) else {
@@ -187,7 +191,7 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
         let same = changes.binary_search_by(|change| change.key.cmp(old));
         let mut items = puts(changes);
         match same {
-            Ok(at) if changes[at].change == Change::Put(document) => {}
+            Ok(at) if changes[at].change.keeps(document) => {}
             Ok(_) => (self.replaced)(document),
             Err(_) => {
                 let at = items.partition_point(|item| item.known.as_ref() < old);

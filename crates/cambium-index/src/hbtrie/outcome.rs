@@ -22,7 +22,7 @@ use cambium_base::Result;
 use crate::btree;
 use crate::node_store::{NodeAddress, NodeWriter};
 
-use super::apply::{Change, puts};
+use super::apply::puts;
 use super::delta::Delta;
 use super::documents::Documents;
 use super::extension::{self, Due};
@@ -427,10 +427,7 @@ impl<'c, W: NodeWriter> Settler<'_, 'c, W> {
         let changes: &'c [KeyChange<'c>] = &self.changes[range.clone()];
         changes
             .iter()
-            .filter_map(|change| match change.change {
-                Change::Put(document) => Some((document, change.key)),
-                Change::Remove => None,
-            })
+            .filter_map(|change| change.change.document().map(|new| (new, change.key)))
             .collect()
     }
 }

@@ -374,8 +374,10 @@ impl Planner<'_> {
     fn must_be_known(&self, group: &Group, document: u64) -> bool {
         let changes = &self.changes[group.changes.clone()];
         changes.iter().any(|change| match change.change {
-            Change::Put(same) if same == document => false,
-            Change::Put(_) => true,
+            // Beside others it does not tell whether these have the same key.
+            Change::Move { from, .. } if from == document => changes.len() > 1,
+            change if change.keeps(document) => false,
+            Change::Put(_) | Change::Move { .. } => true,
             Change::Remove => self.documents.may_match(document, change.key),
         })
     }

@@ -71,6 +71,8 @@ pub struct LogFile {
     written_end: AtomicU64,
     /// How often what lay below `written_end` was given up.
     cuts: AtomicU64,
+    /// Everything below was given back.
+    begin: AtomicU64,
 }
 
 /// Larger writes are cheaper by system calls than through a window, bytes.
@@ -120,8 +122,25 @@ impl LogFile {
             }),
             written_end: AtomicU64::new(end),
             cuts: AtomicU64::new(0),
+            begin: AtomicU64::new(geometry.first_offset),
             file,
         })
+    }
+
+    /// Where the log begins: its first record's place, until a part of it is given back.
+    pub fn begin(&self) -> u64 {
+        self.begin.load(Ordering::Acquire)
+    }
+
+    /// The log begins at an offset from now on; what lies before it is given back. Nothing
+    /// happens where it begins there or later already.
+    pub fn begin_at(&self, offset: u64) {
+        self.begin.fetch_max(offset, Ordering::AcqRel);
+    }
+
+    /// Bytes from where it begins to its end.
+    pub fn used_bytes(&self) -> u64 {
+        self.end().saturating_sub(self.begin())
     }
 
     /// The file under the log.
@@ -213,7 +232,7 @@ impl LogFile {
         let (least, largest) = (self.geometry.least_growth, self.geometry.most_growth);
         let growth = match most {
             Some(most) => (end / 2).min(most / 8),
-            None => end / 32,
+            None => end.saturating_sub(self.begin()) / 32,
         };
         growth.clamp(least, largest)
     }

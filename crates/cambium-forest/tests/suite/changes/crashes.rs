@@ -23,10 +23,12 @@ struct Seen {
     images: Vec<Image>,
 }
 
-const BY_ITSELF: [(&str, &str); 2] = [
+const BY_ITSELF: [(&str, &str); 3] = [
     ("compaction_threshold", "20"),
     ("compaction_least_bytes", "0"),
+    ("cleaning", "off"),
 ];
+const CLEANED: [(&str, &str); 2] = [BY_ITSELF[0], BY_ITSELF[1]];
 
 /// Changes a store while images of its disk are taken, and looks at crashes of all of them.
 fn run(seed: u64, besides: &[(&str, &str)]) -> usize {
@@ -140,6 +142,7 @@ fn what_was_shown_as_synced_survives_every_crash() {
     for seed in 0..12 {
         count += run(seed, &[]);
         count += run(seed, &BY_ITSELF);
+        count += run(seed, &CLEANED);
     }
     for seed in 12..16 {
         count += run(seed, &[("direct", "on"), ("buffer_bytes", "300")]);

@@ -174,6 +174,7 @@ fn a_crash_at_any_sync_with_writers_and_snapshots_leaves_either_file() {
     all[2] = ("compaction_threshold", "1");
     all.extend([("node_bytes", "512"), ("block_bytes", "512")]);
     all.push(("compaction_least_bytes", "20000"));
+    all.push(("cleaning", "off"));
     let store = Forest
         .create(&environment, Path::new(PATH), &options(&all))
         .unwrap();

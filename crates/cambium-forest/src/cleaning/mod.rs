@@ -1,0 +1,428 @@
+//! Cleaning: the space of stale documents and nodes comes back piece by piece, from the
+//! oldest end of the log.
+//!
+//! ```text
+//!  first block     begin           until                       replay_from        end
+//!  ┌──────────────┬───────────────┬───────────────────────────┬──────────────────┐
+//!  │     hole     │     tail      │  documents, nodes, …      │ not in the tries │ moved
+//!  └──────────────┴───────┬───────┴───────────────────────────┴──────────────────┘  ▲
+//!                         └── what is live, in key order, packed ───────────────────┘
+//! ```
+//!
+//! 1. **Choose.** A flush that finds more of the file stale than `compaction_threshold`
+//!    allows chooses a *tail*, the log's oldest part ([`Core::plan_cleaning`]). It ends at an
+//!    earlier header, or where its replay begins.
+//! 2. **Move.** The flush walks the tries beside its changes. A live document in the tail
+//!    becomes a change as well: it is appended to the log, packed with its neighbours, and
+//!    its trie gets the new address ([`moving::Moves`]). A flush rewrites most leaves anyway,
+//!    so moving costs few nodes more. A node in the tail is written anew with a document
+//!    below it.
+//! 3. **Header.** The flush's header says that the log begins at the tail's end, in two
+//!    copies, and both copies of the superblock name it: nothing on the device leads into the
+//!    tail any more.
+//! 4. **Give back.** When no view from before the flush is left, the tail becomes a hole of
+//!    the file ([`Core::give_tail_back`]).
+//!
+//! A crash before 3 leaves documents that nothing leads to, and the old header, whose tail is
+//! whole. A crash before 4 leaves a tail that the next opening gives back.
+//!
+//! # Promises
+//! - A tail ends where no flush was at work: before one sealed its buffers, or after its
+//!   header. A flush moves documents whose tombstones writers append meanwhile; both are
+//!   given back together. So repair and check, which read the log, never bring a deleted
+//!   entry back.
+//! - A named snapshot, a compaction that runs, and a process that reads the store keep the
+//!   tail: there is no cleaning then, and `compact` (or a rewriting that begins by itself,
+//!   [`crate::compact`]) gives the space back.
+//! - Consumers of the change feed keep what they have before them, up to `history_bytes`.
+
+mod moving;
+mod pace;
+
+use std::sync::{Arc, Weak};
+
+use cambium_base::Result;
+use cambium_io::LockMode;
+use cambium_io::sync::Mutex;
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
+use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+
+use crate::core::{Core, Maintenance, lock};
+use crate::counters::of;
+use crate::database::Database;
+use crate::document::OFFSET_LIMIT;
+use crate::flush::SealPoint;
+use crate::format::DatabaseHeader;
+use crate::pieces::Source;
+use crate::recovery::header_at;
+use crate::seeded_bug::SeededBug;
+use crate::sorted_run::SortedRun;
+use crate::upkeep::PutOff;
+use crate::view::{Era, View};
+
+pub(crate) use moving::Moves;
+pub(crate) use pace::Flushed;
+
+/// A cleaning moves about this part of what is live, at most.
+const MOST_MOVED: u64 = 4;
+/// A tail that is shorter than this part of the least file that is cleaned is not worth the
+/// work.
+const PART_OF_LEAST: u64 = 16;
+/// Of the file that offsets can address, a cleaned log uses this part; then the store is
+/// rewritten, and offsets begin anew.
+const PART_OF_OFFSETS: u64 = 2;
+
+/// The part of the log that a flush cleans.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tail {
+    /// Where it ends.
+    pub until: u64,
+    /// Every later change lies behind it.
+    pub changes_from: u64,
+    bytes: u64,
+    /// A consumer needs it, and more lies behind it than is kept for consumers.
+    is_kept_too_long: bool,
+}
+
+/// A cleaning where nothing is buffered makes the file smaller by this part at least, or is
+/// not repeated until writers have logged as much.
+const LEAST_GAIN: u64 = 64;
+
+impl Tail {
+    /// The header of the flush that cleans it.
+    pub fn mark(&self, mut header: DatabaseHeader) -> DatabaseHeader {
+        header.begin = self.until;
+        if self.changes_from > header.changes_from {
+            header.changes_from = self.changes_from;
+            header.kept_files.clear();
+        }
+        header
+    }
+}
+
+/// What cleanings have left to do, and what they have learnt.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaning {
+    /// The tail that nothing on the device leads to.
+    cleaned: Mutex<Option<Cleaned>>,
+    /// Of a thousand bytes of the last tail, those that were stale; 0: not known.
+    stale: AtomicU64,
+    /// Where nothing is buffered, a cleaning has been of no use until writers have logged
+    /// so much.
+    apart_from: AtomicU64,
+    /// Where the log ended when it was last looked whether writers rest.
+    end: AtomicU64,
+    /// Bytes that the last flush and the writes before it added to the file.
+    grown: AtomicU64,
+    rates: pace::Rates,
+    put_off: PutOff,
+}
+
+#[derive(Debug)]
+struct Cleaned {
+    database: Arc<Database>,
+    until: u64,
+    /// Views from before the flush that cleaned it.
+    readers: Weak<Era>,
+    /// Another process reads the file, or the file system makes no holes.
+    is_stuck: bool,
+}
+
+impl Core {
+    /// True if stale space comes back by cleaning.
+    pub fn cleans(&self, header: &DatabaseHeader) -> bool {
+        let tuning = &self.tuning.compaction;
+        let is_stuck = || {
+            let cleaned = lock(&self.cleaning.cleaned);
+            cleaned.as_ref().is_some_and(|cleaned| cleaned.is_stuck)
+        };
+        tuning.cleaning
+            && tuning.threshold < 100
+            && header.snapshots.is_empty()
+            && self.view.load().database.log.end() < OFFSET_LIMIT / PART_OF_OFFSETS
+            && !is_stuck()
+    }
+
+    /// Chooses the tail that a flush cleans; `None` where too little is stale, or the tail
+    /// must stay.
+    pub fn plan_cleaning(&self, maintenance: &Maintenance, view: &View) -> Result<Option<Tail>> {
+        let header = &maintenance.header;
+        self.give_tail_back();
+        let is_cleaned = lock(&self.cleaning.cleaned).is_none();
+        if !is_cleaned
+            || !self.cleans(header)
+            || self.pressure.runs.load(Ordering::Relaxed)
+            || self.cleaning.put_off.lasts(&*self.environment.clock)
+        {
+            return Ok(None);
+        }
+        let Some(wanted) = self.bytes_to_clean(header, view) else {
+            return Ok(None);
+        };
+        let Some(tail) = self.tail_of(maintenance, &view.database, wanted)? else {
+            return Ok(None);
+        };
+        let free = self.environment.file_system.space(&self.path)?.available;
+        if self.moved_by(view, &tail) > free {
+            return Ok(None);
+        }
+        // From now on no feed begins before it.
+        let is_given_up = self
+            .history
+            .give_up_before(tail.changes_from, tail.is_kept_too_long);
+        Ok(is_given_up.then_some(tail))
+    }
+
+    /// How long a tail would bring the stale share below its bound; `None` where it is.
+    fn bytes_to_clean(&self, header: &DatabaseHeader, view: &View) -> Option<u64> {
+        let tuning = &self.tuning.compaction;
+        let used = view.database.log.used_bytes();
+        let behind = view.database.log.end().saturating_sub(header.replay_from);
+        // What is not in the tries yet replaces as much as what the last flush carried.
+        let replaced = self.pressure.replaced.load(Ordering::Relaxed).min(1000);
+        let live = self.live_bytes(view) + behind / 1000 * (1000 - replaced);
+        let stale = used.saturating_sub(live);
+        if used < tuning.least_bytes || stale <= used / 100 * tuning.threshold {
+            return None;
+        }
+        // Live bytes are moved: they are used as before. As much will come until the next
+        // flush as came until the last one.
+        let allowed = live * tuning.threshold / (100 - tuning.threshold).max(1);
+        let grown = self.cleaning.grown.load(Ordering::Relaxed);
+        let excess = (stale + grown).saturating_sub(allowed);
+        let known = self.cleaning.stale.load(Ordering::Relaxed);
+        let share = known.max(stale.saturating_mul(1000) / used.max(1)).max(50);
+        let wanted = (excess / share).saturating_mul(1000);
+        // A flush shall not take long.
+        let most = (live / MOST_MOVED / (1001 - share.min(1000))).saturating_mul(1000);
+        Some(wanted.min(most).max(self.least_tail()))
+    }
+
+    /// The tail of about so many bytes.
+    fn tail_of(
+        &self,
+        maintenance: &Maintenance,
+        database: &Database,
+        wanted: u64,
+    ) -> Result<Option<Tail>> {
+        let begin = database.log.begin();
+        let end = database.log.end();
+        let needed_after = self.history.needed_after();
+        let tail = |until: u64, changes_from: u64| {
+            let bytes = until.saturating_sub(begin);
+            let is_kept_too_long = end.saturating_sub(until) > self.tuning.history_bytes;
+            let is_needed = needed_after.is_some_and(|needed| changes_from > needed);
+            let may_go = bytes >= self.least_tail() && (is_kept_too_long || !is_needed);
+            may_go.then_some(Tail {
+                until,
+                changes_from,
+                bytes,
+                is_kept_too_long,
+            })
+        };
+        // From the newest header back: each place is nearer to the beginning.
+        let mut found: Option<Tail> = None;
+        let (mut offset, mut newer) = (maintenance.root.header, None);
+        while let Some((.., header)) = header_at(database, offset)? {
+            let behind = newer.and_then(|sequence| tail(offset, sequence));
+            // The first header of a file lies before the place where its replay begins.
+            let before = tail(header.replay_from.min(offset), header.sequence);
+            for place in [behind, before].into_iter().flatten() {
+                if found.is_none() || place.bytes >= wanted {
+                    found = Some(place);
+                }
+            }
+            let is_near = header.replay_from <= begin + wanted;
+            if is_near || header.previous >= offset || header.previous < begin {
+                break;
+            }
+            newer = (header.replay_from >= header.previous).then_some(header.sequence);
+            offset = header.previous;
+        }
+        if found.is_none_or(|tail| tail.bytes > wanted / 4 * 5) {
+            return Ok(self
+                .tail_of_compacted(maintenance, database, wanted)?
+                .or(found));
+        }
+        Ok(found)
+    }
+
+    /// A tail in the part of the file that a compaction wrote: it has neither tombstones nor
+    /// changes for feeds, so any record in it may be the log's first.
+    fn tail_of_compacted(
+        &self,
+        maintenance: &Maintenance,
+        database: &Database,
+        wanted: u64,
+    ) -> Result<Option<Tail>> {
+        let begin = database.log.begin();
+        let place = (begin + wanted).next_multiple_of(database.log.geometry().block);
+        let end = maintenance.header.start;
+        if place >= end {
+            return Ok(None);
+        }
+        let mut scanner = LogScanner::new(
+            &**database.log.file(),
+            *database.log.seed(),
+            *database.log.geometry(),
+            SessionRule::NeverLower,
+            place,
+            end,
+        )?;
+        while let Some(scanned) = scanner.next()? {
+            if let Scanned::Record(record) = scanned {
+                return Ok(Some(Tail {
+                    until: record.offset,
+                    changes_from: self.history.current_from(),
+                    bytes: record.offset - begin,
+                    is_kept_too_long: false,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Room that moving takes, at most.
+    fn moved_by(&self, view: &View, tail: &Tail) -> u64 {
+        let nodes = view.roots.nodes() * u64::from(self.shape.node_bytes);
+        let live = self.live_bytes(view).min(tail.bytes);
+        live + nodes + self.least_tail()
+    }
+
+    fn least_tail(&self) -> u64 {
+        let least = self.tuning.compaction.least_bytes / PART_OF_LEAST;
+        least.max(u64::from(self.shape.block_bytes))
+    }
+
+    /// Cleans where nothing is buffered that a flush would carry; false where nothing can be
+    /// cleaned.
+    pub fn clean_apart(&self, maintenance: &mut Maintenance) -> Result<bool> {
+        let logged = of(&self.counters.log_bytes);
+        if logged < self.cleaning.apart_from.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        self.begin_session_locked(maintenance)?;
+        let point = {
+            let writer = lock(&self.writer);
+            let view = self.view.load();
+            if view.is_buffered() {
+                return Ok(false);
+            }
+            let log = &view.database.log;
+            log.flush().map_err(|error| self.unless_full(error))?;
+            SealPoint {
+                sequence: writer.next_sequence - 1,
+                replay_from: log.end(),
+                session: writer.session,
+            }
+        };
+        let tail = self.plan_cleaning(maintenance, &self.view.load())?;
+        if tail.is_some() {
+            let nothing = SortedRun::default();
+            let database = self.view.load().database.clone();
+            let before = database.log.used_bytes();
+            self.flush_cleaning(maintenance, Source::Run(&nothing), point, tail)?;
+            self.give_tail_back();
+            let now = database.log.used_bytes();
+            if now > before - before / LEAST_GAIN {
+                // It has written about as much as it gave back.
+                let next = logged + now / LEAST_GAIN;
+                self.cleaning.apart_from.store(next, Ordering::Relaxed);
+            }
+        }
+        Ok(tail.is_some())
+    }
+
+    /// True if nothing was written since this was asked before.
+    pub fn writers_rest(&self, view: &View) -> bool {
+        let end = view.database.log.end();
+        self.cleaning.end.swap(end, Ordering::Relaxed) == end
+    }
+
+    /// A flush with a cleaning has failed: the next one goes without.
+    pub fn put_cleaning_off(&self) {
+        self.cleaning.put_off.begin(&*self.environment.clock);
+    }
+
+    /// A flush is done, which may have cleaned a tail and moved so many bytes of it;
+    /// `before` is the view that may still be read.
+    pub fn note_cleaned(
+        &self,
+        (tail, moved): (Option<&Tail>, u64),
+        (header, before): (&DatabaseHeader, &View),
+        flushed: Flushed,
+    ) {
+        let reclaimed = tail.map_or(0, |tail| tail.bytes.saturating_sub(moved));
+        if let Some(tail) = tail {
+            let stale = reclaimed.saturating_mul(1000) / tail.bytes.max(1);
+            self.cleaning.stale.store(stale.max(1), Ordering::Relaxed);
+            self.counters.cleanings.fetch_add(1, Ordering::Relaxed);
+            let database = &before.database;
+            database
+                .changes_from
+                .store(header.changes_from, Ordering::Release);
+            database.log.begin_at(tail.until);
+            self.owe_hole(before.database.clone(), tail.until, &before.era);
+        }
+        let grown = flushed.logged + flushed.nodes;
+        self.cleaning.grown.store(grown, Ordering::Relaxed);
+        let flushed = Flushed {
+            reclaimed,
+            ..flushed
+        };
+        self.pace_cleaning(header, &self.view.load(), &flushed);
+    }
+
+    /// A part of a file is to be given back when views of an era are gone.
+    pub fn owe_hole(&self, database: Arc<Database>, until: u64, readers: &Arc<Era>) {
+        *lock(&self.cleaning.cleaned) = Some(Cleaned {
+            database,
+            until,
+            readers: Arc::downgrade(readers),
+            is_stuck: false,
+        });
+    }
+
+    /// An opening may find a tail that was cleaned and not given back.
+    pub fn owe_what_was_cleaned(&self) {
+        let view = self.view.load();
+        let (database, begin) = (&view.database, view.database.log.begin());
+        if begin > database.shape.first_offset() {
+            self.owe_hole(database.clone(), begin, &Arc::default());
+        }
+    }
+
+    /// True while a cleaned tail waits for readers.
+    pub fn owes_hole(&self) -> bool {
+        lock(&self.cleaning.cleaned).is_some()
+    }
+
+    /// Gives a cleaned tail back, unless it may still be read.
+    pub fn give_tail_back(&self) {
+        let mut cleaned = lock(&self.cleaning.cleaned);
+        let Some(one) = cleaned.as_mut() else {
+            return;
+        };
+        let is_current = one.database.file == self.view.load().database.file;
+        let is_read = one.readers.strong_count() > 0;
+        if is_current && is_read && !self.has_bug(SeededBug::TailFreedBesideReaders) {
+            return;
+        }
+        match is_current.then(|| self.punch(&one.database, one.until)) {
+            Some(Err(_)) => one.is_stuck = true,
+            _ => *cleaned = None,
+        }
+    }
+
+    /// Makes a hole of the log before an offset.
+    ///
+    /// # Errors
+    /// `Locked` while another process reads the file.
+    pub fn punch(&self, database: &Database, until: u64) -> Result<()> {
+        let file_system = &self.environment.file_system;
+        let _alone = file_system.lock(database.path(), LockMode::Alone)?;
+        let first = database.shape.first_offset();
+        let file = database.log.file();
+        file.punch_hole(first, until.saturating_sub(first))
+    }
+}
