@@ -45,8 +45,8 @@ impl Tree {
         !self.view.load().sealed.is_empty()
     }
 
-    /// Says whether nobody writes just now: then steps also compact tables that are mostly
-    /// tombstones, which frees what those hide.
+    /// Says whether nobody writes just now: then steps also compact level 0, at which scans
+    /// look table by table, and tables that are mostly tombstones, which frees what those hide.
     pub fn set_resting(&self, resting: bool) {
         self.resting.store(resting, Ordering::Relaxed);
     }

@@ -70,8 +70,17 @@ impl Tree {
         levels
             .into_iter()
             .find_map(|(_, level)| self.pick_at(&version, level, jobs))
+            .or_else(|| self.pick_overlapping(&version, jobs))
             .or_else(|| self.pick_versions(&version, jobs))
             .or_else(|| self.pick_tombstones(&version, jobs))
+    }
+
+    /// A compaction of level 0 while nobody writes: every scan looks at each of its tables,
+    /// and too few of them for its score would stay as long as no write comes.
+    fn pick_overlapping(&self, version: &Arc<Version>, jobs: &Jobs) -> Option<(Plan, Claim)> {
+        let is_resting = self.resting.load(Ordering::Relaxed) && !jobs.any() && !self.has_sealed();
+        let overlap = version.levels[0].len() > 1;
+        (is_resting && overlap).then(|| self.pick_at(version, 0, jobs))?
     }
 
     /// A compaction of tables that are mostly tombstones, one level further down, where no

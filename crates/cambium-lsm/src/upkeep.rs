@@ -351,7 +351,14 @@ impl Tree {
                     let numbers: Vec<u64> =
                         plan.upper.iter().map(|file| file.metadata.number).collect();
                     let job = Box::new(CompactionJob::begin(self, plan));
-                    self.continue_compaction(id, job, u64::MAX)?;
+                    match self.continue_compaction(id, job, u64::MAX) {
+                        // Tables that were merged take their space until they are removed.
+                        Err(full) if full.is_no_space() && !self.context.graveyard.is_empty() => {
+                            self.remove_unread_tables()?;
+                            continue;
+                        }
+                        compacted => compacted?,
+                    }
                     left.retain(|number| !numbers.contains(number));
                 }
                 // A job that is parked may stand in the way.

@@ -2,17 +2,20 @@
 //! all is in memory: for profiles (`docs/benchmarks.md` compares stores).
 //!
 //! ```text
-//! cargo run --release -p cambium-wisckey --example short_scans -- FOLDER [KEYS] [VALUE_BYTES] [SECONDS] [MOST]
+//! cargo run --release -p cambium-wisckey --example short_scans -- FOLDER [KEYS] [VALUE_BYTES] [SECONDS] [MOST] [AGAIN]
 //! ```
 //!
-//! `FOLDER` is made and removed again. Keys are put in random order, then compacted; each
-//! scan begins at a random key and visits 1 to `MOST` entries, 100 unless told.
+//! `FOLDER` is made and removed again. Keys are put in random order, then compacted, then
+//! `AGAIN` of them are put again, none unless told; each scan begins at a random key and
+//! visits 1 to `MOST` entries, 100 unless told. A line for each second.
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use cambium_api::{CompactOptions, Direction, Durability, EngineKind, KeyRange, OptionValues};
+use cambium_api::{
+    CompactOptions, Direction, Durability, Engine, EngineKind, KeyRange, OptionValues,
+};
 use cambium_io::Environment;
 use cambium_wisckey::Wisckey;
 
@@ -37,6 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut value: Vec<u8> = (0..number(1024)?).map(|place| mix(place) as u8).collect();
     let seconds = number(5)?;
     let most = number(100)?.max(1);
+    let again = number(0)?;
 
     let store = Wisckey.create(&Environment::real(), &folder, &OptionValues::default())?;
     for number in 0..keys {
@@ -45,10 +49,23 @@ fn main() -> Result<(), Box<dyn Error>> {
         store.put(&key(number), &value, Durability::Written)?;
     }
     store.compact(&CompactOptions::default(), &())?;
+    for number in 0..again {
+        let key = key(mix(number ^ 0xa9a1) % keys);
+        store.put(&key, &value, Durability::Written)?;
+    }
 
+    for _ in 0..seconds {
+        scan_for_a_second(&*store, keys, most)?;
+    }
+    store.close()?;
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}
+
+fn scan_for_a_second(store: &dyn Engine, keys: u64, most: u64) -> Result<(), Box<dyn Error>> {
     let (mut scans, mut entries, mut bytes) = (0u64, 0u64, 0u64);
     let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(seconds) {
+    while started.elapsed() < Duration::from_secs(1) {
         for _ in 0..100 {
             let chosen = mix(scans ^ 0x5eed);
             let range = KeyRange {
@@ -73,7 +90,5 @@ fn main() -> Result<(), Box<dyn Error>> {
         entries as f64 / scans as f64,
         bytes as f64 / scans as f64
     );
-    store.close()?;
-    std::fs::remove_dir_all(&folder)?;
     Ok(())
 }

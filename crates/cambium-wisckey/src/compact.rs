@@ -141,6 +141,9 @@ impl Core {
                     self.environment
                         .wait_for_background(&|| self.refuse_cancelled(cancels).is_err());
                     self.refuse_cancelled(cancels)?;
+                    if self.must_flush_early() {
+                        self.tree.flush()?;
+                    }
                     progress.report(Progress {
                         phase: "collect",
                         done,

@@ -398,23 +398,34 @@ impl Core {
         LEAST_BYTES.min(self.tuning.reserve_bytes).min(share) / BLOCK_BYTES * BLOCK_BYTES
     }
 
+    /// The most to hold, where the disk is nearly full.
+    fn most_reserve_where_scarce(&self) -> Option<u64> {
+        let space = self.environment.file_system.space(&self.path).ok()?;
+        let most = self.tuning.reserve_bytes;
+        let share = space.total / SHARE_OF_DISK;
+        let free = space.available + self.reserve.bytes();
+        (free < share.max(3 * most)).then(|| most.min(share))
+    }
+
+    /// True where memtables have to be flushed as they are sealed: on a disk that is nearly
+    /// full the reserve has room for the tables of a few, and values that are moved would
+    /// take what the others need.
+    pub fn must_flush_early(&self) -> bool {
+        self.reserve.is_broken() || self.most_reserve_where_scarce().is_some()
+    }
+
     /// Bytes to hold: little while there is much room.
     fn wanted_reserve(&self) -> u64 {
         let least = self.least_reserve();
-        let Ok(space) = self.environment.file_system.space(&self.path) else {
+        let Some(most) = self.most_reserve_where_scarce() else {
             return least;
         };
-        let most = self.tuning.reserve_bytes;
-        let share = space.total / SHARE_OF_DISK;
-        if space.available + self.reserve.bytes() >= share.max(3 * most) {
-            return least;
-        }
         let tree = self.tree.statistics();
         let buffers = tree.memtable_bytes + tree.sealed_bytes;
         let (total, live) = self.ledger.state().total_and_live();
         let segment = self.segment_target(live).min(total);
         let needed = (tree.table_bytes() + buffers + segment).next_multiple_of(LEAST_BYTES);
-        let wanted = (needed + LEAST_BYTES).min(most).min(share);
+        let wanted = (needed + LEAST_BYTES).min(most);
         (wanted / BLOCK_BYTES * BLOCK_BYTES).max(least)
     }
 

@@ -1,13 +1,16 @@
-//! A flush on demand ends, whatever others seal meanwhile.
+//! A flush on demand ends, whatever others seal meanwhile; what flushes leave in level 0 is
+//! merged while nobody writes.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use cambium_base::{Result, StoreId};
-use cambium_io::Environment;
-use cambium_io::simulated::SimulatedDisk;
+use cambium_io::simulated::{Generator, SimulatedDisk};
+use cambium_io::{Environment, StepOutcome};
 use cambium_lsm::{DropObserver, DroppedEntry, JobKind, Lookup, Options, Owner, Tree};
+
+use crate::support::World;
 
 /// Seals another memtable at each flush, as somebody else might.
 #[derive(Debug, Default)]
@@ -83,4 +86,31 @@ fn a_flush_leaves_what_is_sealed_meanwhile() {
         matches!(found, Lookup::Found { sequence: 2, .. }),
         "{found:?}"
     );
+}
+
+#[test]
+fn tables_of_level_0_are_merged_while_nobody_writes() {
+    let mut generator = Generator::new(3);
+    let mut world = World::create(SimulatedDisk::new(3), Options::default());
+    let keys = [b"elm".to_vec(), b"oak".to_vec(), b"yew".to_vec()];
+    for _ in 0..2 {
+        for key in &keys {
+            world.put(key, &mut generator);
+        }
+        world.seal();
+        world.tree.flush().unwrap();
+    }
+    let tables = |world: &World, level: usize| world.tree.statistics().levels[level].tables;
+    assert_eq!(world.tree.step(1 << 20).unwrap(), StepOutcome::Idle);
+    assert_eq!(
+        tables(&world, 0),
+        2,
+        "too few to merge while writes may come"
+    );
+    world.tree.set_resting(true);
+    assert!(world.tree.step_due());
+    while world.tree.step(1 << 20).unwrap() == StepOutcome::Again {}
+    assert_eq!((tables(&world, 0), tables(&world, 1)), (0, 1));
+    world.check_reads(u64::MAX, &keys).unwrap();
+    world.check_scan(None, None, u64::MAX).unwrap();
 }

@@ -167,6 +167,26 @@ fn a_full_disk_takes_deletes_and_a_compaction_and_has_room_again() {
     assert_same(&*open(&environment), &state);
 }
 
+/// A second and a third compaction find a tree and a reserve of other sizes. In the first
+/// capacity merged tables took the reserve until all were merged; in the others, write
+/// buffers that pointers of moved values filled were more than the reserve could flush.
+#[test]
+fn a_disk_that_is_full_again_and_again_has_room_each_time() {
+    for kibibytes in [24_656, 24_068, 28_104] {
+        let disk = SimulatedDisk::new(7);
+        disk.set_capacity(Some(kibibytes << 10));
+        let environment = Environment::simulated(&disk, 7);
+        let store = Wisckey.create(&environment, Path::new(FOLDER), &small());
+        let store = store.unwrap();
+        let mut state = State::new();
+        fill_with_puts(&*store, &mut state);
+        for _ in 0..3 {
+            take_the_rest(&environment, Path::new("/filler"));
+            make_room(&*store, &mut state);
+        }
+    }
+}
+
 #[test]
 fn without_a_reserve_a_full_disk_takes_no_delete() {
     let disk = SimulatedDisk::new(1);
