@@ -2,13 +2,15 @@
 
 use std::io::Write;
 use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cambium::{DEFAULT_ENGINE, Environment, Error, Options, Store};
 use cambium_base::Address;
+use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::AtomicU64;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::thread;
 
@@ -16,11 +18,11 @@ use crate::arguments::{Arguments, Safety};
 use crate::clock::now_millis;
 use crate::cluster::join::{self, Joined, Wanted};
 use crate::cluster::membership::Membership;
-use crate::executor::Executor;
 use crate::executor::jobs::Jobs;
 use crate::executor::pubsub::PubSub;
 use crate::executor::server::{Counters, Server};
 use crate::executor::syncer::{self, Syncing};
+use crate::executor::{self, Executor};
 use crate::keyspace::Keyspace;
 use crate::keyspace::layout::MOST_DATABASES;
 use crate::logs::{self, Format};
@@ -378,17 +380,22 @@ fn serve(
     };
     let jobs = Jobs::start(&inbox).map_err(failed("cannot start a thread"))?;
     let stopping = inbox.clone();
-    let executor = Executor {
+    let executor = Arc::new(Mutex::new(Executor {
         server,
-        inbox,
+        inbox: inbox.clone(),
         outbox: outbox.clone(),
         syncing,
         jobs,
+        events: Vec::new(),
+        slow_until: Duration::ZERO,
+        is_timed: false,
+    }));
+    let executing = thread::Builder::new().name("executor".to_string());
+    let executing = {
+        let executor = executor.clone();
+        executing.spawn(move || executor::run(&executor, &inbox))
     };
-    let executing = thread::Builder::new()
-        .name("executor".to_string())
-        .spawn(move || executor.run())
-        .map_err(failed("cannot start a thread"))?;
+    let executing = executing.map_err(failed("cannot start a thread"))?;
     names.extend(sockets.addresses());
     let services = Services::start(sockets, &stopping, metrics, outbox.clone(), has_password)
         .map_err(failed("cannot start the thread of HTTP and Thrift"))?;
@@ -406,13 +413,14 @@ fn serve(
             executed && synced && left
         });
         announce(&names);
-        let ended = network.run().map_err(failed("waiting for sockets"));
+        // A panic in a round must not leave the other threads without an end.
+        let ended = catch_unwind(AssertUnwindSafe(|| network.run(&executor)));
         services.stop();
         listening.close();
         // The executor has stopped before the network, unless that has failed.
         stopping.send([Event::Stop]);
-        match others.join() {
-            Ok(true) => ended,
+        match (others.join(), ended) {
+            (Ok(true), Ok(ended)) => ended.map_err(failed("waiting for sockets")),
             _ => Err("a thread of the server has panicked: its message is above".to_string()),
         }
     })
