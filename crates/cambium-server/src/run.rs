@@ -51,7 +51,8 @@ const OTHER_DESCRIPTORS: u64 = 512;
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let arguments = arguments.with_config()?;
     let log_format = arguments.log_format.unwrap_or_default();
-    logs::start(log_format, arguments.log_level.unwrap_or_default());
+    let _log = logs::start(log_format, arguments.log_level.unwrap_or_default())
+        .map_err(|error| format!("cannot start the thread of the log: {error}"))?;
     let ended = start(&arguments);
     if let (Err(failure), Format::Json) = (&ended, log_format) {
         // As text it is the command's own last line.
