@@ -34,7 +34,7 @@ use crate::network::{Network, Outbox};
 use crate::room::Room;
 use crate::services::{Services, Sockets};
 use crate::settings::Settings;
-use crate::tls;
+use crate::tls::{self, Tls};
 
 /// Why the server ends, for people.
 type Failure = String;
@@ -84,7 +84,7 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
         thrift: bind("--thrift", arguments.thrift.as_ref())?,
         tls,
     };
-    let mut signals = Signals::new([SIGINT, SIGTERM])
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])
         .map_err(|error| format!("cannot listen to signals: {error}"))?;
     let listeners = bind_clients(&plain)?;
     let environment = Environment::real();
@@ -398,13 +398,14 @@ fn serve(
     };
     let executing = executing.map_err(failed("cannot start a thread"))?;
     names.extend(sockets.addresses());
+    let certificate = sockets.tls.clone();
     let services = Services::start(sockets, &stopping, metrics, outbox.clone(), has_password)
         .map_err(failed("cannot start the thread of HTTP and Thrift"))?;
     let listening = signals.handle();
     thread::scope(|scope| {
         let finish = outbox.clone();
         let signals = &mut *signals;
-        scope.spawn(|| watch_signals(signals, &outbox));
+        scope.spawn(|| watch_signals(signals, &outbox, certificate.as_deref()));
         let others = scope.spawn(move || {
             let executed = executing.join().is_ok();
             let synced = syncer.is_none_or(|thread| thread.join().is_ok());
@@ -450,11 +451,20 @@ fn start_syncer(
     Ok((syncing, thread))
 }
 
-/// The first signal closes; the second ends the process at once.
-fn watch_signals(signals: &mut Signals, outbox: &Outbox) {
-    for (count, signal) in signals.forever().enumerate() {
-        match count {
-            0 => {
+/// The first signal closes; the second ends the process at once. SIGHUP reads the
+/// certificate again.
+fn watch_signals(signals: &mut Signals, outbox: &Outbox, certificate: Option<&Tls>) {
+    let mut is_stopping = false;
+    for signal in signals.forever() {
+        match (signal, certificate) {
+            (SIGHUP, None) => {}
+            (SIGHUP, Some(certificate)) => match certificate.reload() {
+                Ok(()) => tracing::info!("the certificate is read again"),
+                Err(error) => tracing::error!(error, "the old certificate stays"),
+            },
+            _ if is_stopping => std::process::exit(128 + signal),
+            _ => {
+                is_stopping = true;
                 tracing::info!(signal, "stopping");
                 outbox.stop();
             }
