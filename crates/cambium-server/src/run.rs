@@ -97,16 +97,14 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
     };
     let settings = Settings::new(databases, &given);
     raise_descriptor_limit(&settings);
-    let served = serve(
-        arguments,
+    let parts = Parts {
         joined,
-        &store,
         environment,
         settings,
         listeners,
         sockets,
-        &mut signals,
-    );
+    };
+    let served = serve(arguments, &store, parts, &mut signals);
     let closed = store
         .close()
         .map_err(|error| format!("closing the store: {error}"));
@@ -279,17 +277,28 @@ fn raise_descriptor_limit(settings: &Settings) {
     }
 }
 
-#[allow(clippy::too_many_arguments)] // each is a part of the server, and made in order
-fn serve(
-    arguments: &Arguments,
+/// What a server is made of, beside its store.
+struct Parts {
     joined: Option<Joined>,
-    store: &Store,
     environment: Environment,
     settings: Settings,
     listeners: Vec<Listener>,
     sockets: Sockets,
+}
+
+fn serve(
+    arguments: &Arguments,
+    store: &Store,
+    parts: Parts,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
+    let Parts {
+        joined,
+        environment,
+        settings,
+        listeners,
+        sockets,
+    } = parts;
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
     let safety = arguments.durability.unwrap_or_default();
     let mut names: Vec<String> = listeners
@@ -468,7 +477,6 @@ fn watch_signals(signals: &mut Signals, outbox: &Outbox, certificate: Option<&Tl
                 tracing::info!(signal, "stopping");
                 outbox.stop();
             }
-            _ => std::process::exit(128 + signal),
         }
     }
 }
