@@ -1,14 +1,16 @@
 //! Serves a Cambium store over the protocols of Redis and Thrift, and its counters over HTTP.
 //!
 //! ```text
-//!            ┌ network thread ┐  commands   ┌ executor ┐  one batch a round   ┌ store ┐
-//! clients ──▶│ reads, parses  │────────────▶│ runs     │─────────────────────▶│       │
-//!         ◀──│ sends answers  │◀────────────│ commands │◀─────────────────────│       │
-//!            └────────────────┘  answers    └──────────┘  reads               └───────┘
-//!                    ▲      ┌ syncer ┐ answers  │  │ long commands ┌ helpers ┐   ▲
-//!                    └──────│        │◀─────────┘  └──────────────▶│         │───┘
-//!                           └────────┘  with `synced`              └─────────┘
+//!            ┌ network thread ───────────┐  one batch a round   ┌ store ┐
+//! clients ──▶│ reads, parses ─▶ executor │─────────────────────▶│       │
+//!         ◀──│ sends answers ◀─ commands │◀─────────────────────│       │
+//!            └───────────────────────────┘  reads               └───────┘
+//!                    ▲      ┌ syncer ┐ answers │  │ long commands ┌ helpers ┐   ▲
+//!                    └──────│        │◀────────┘  └──────────────▶│         │───┘
+//!                           └────────┘  with `synced`             └─────────┘
 //! ```
+//!
+//! Where rounds are slow, a thread of the executor's own runs them.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -34,27 +34,39 @@ impl<T> Mailbox<T> {
         is_filled
     }
 
-    /// Takes all messages, waiting for the first if there is none: as long as it takes, or
-    /// at most `patience`. `into` is empty and lends its memory.
-    pub fn receive(&self, into: &mut Vec<T>, patience: Option<Duration>) {
+    /// Adds a message unless so many wait; then false.
+    pub fn send_below(&self, most: usize, message: T) -> bool {
         let mut queue = self.lock();
-        if queue.is_empty() {
-            queue = match patience {
-                None => {
-                    let waited = self.filled.wait_while(queue, |queue| queue.is_empty());
-                    waited.unwrap_or_else(|poisoned| poisoned.into_inner())
-                }
-                Some(patience) => {
-                    let is_empty = |queue: &mut Vec<T>| queue.is_empty();
-                    let waited = self.filled.wait_timeout_while(queue, patience, is_empty);
-                    waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
-                }
-            };
+        let has_room = queue.len() < most;
+        if has_room {
+            queue.push(message);
+            self.filled.notify_one();
         }
-        std::mem::swap(&mut *queue, into);
+        has_room
     }
 
-    /// Takes all messages that are there.
+    /// Adds messages for the caller itself, who takes them next: no thread wakes up.
+    pub fn put(&self, messages: impl IntoIterator<Item = T>) {
+        self.lock().extend(messages);
+    }
+
+    /// True if nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Waits for a message, as long as it takes or at most `patience`.
+    pub fn wait(&self, patience: Option<Duration>) {
+        let queue = self.lock();
+        let is_empty = |queue: &mut Vec<T>| queue.is_empty();
+        // The caller looks at the queue itself, as after a panic of another thread.
+        match patience {
+            None => drop(self.filled.wait_while(queue, is_empty)),
+            Some(patience) => drop(self.filled.wait_timeout_while(queue, patience, is_empty)),
+        }
+    }
+
+    /// Takes all messages that are there. `into` is empty and lends its memory.
     pub fn take(&self, into: &mut Vec<T>) {
         std::mem::swap(&mut *self.lock(), into);
     }

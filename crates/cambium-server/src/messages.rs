@@ -61,6 +61,8 @@ pub enum Event {
     Chain(ChainEvent),
     /// The rounds up to this one are synced.
     Synced(u64),
+    /// Something is due from now on: the executor's thread has to look at the time.
+    Timed,
     /// The server stops: finish what is there.
     Stop,
 }

@@ -2,13 +2,15 @@
 
 use std::io::Write;
 use std::net::TcpListener;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cambium::{DEFAULT_ENGINE, Environment, Error, Options, Store};
 use cambium_base::Address;
+use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::AtomicU64;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::thread;
 
@@ -16,11 +18,11 @@ use crate::arguments::{Arguments, Safety};
 use crate::clock::now_millis;
 use crate::cluster::join::{self, Joined, Wanted};
 use crate::cluster::membership::Membership;
-use crate::executor::Executor;
 use crate::executor::jobs::Jobs;
 use crate::executor::pubsub::PubSub;
 use crate::executor::server::{Counters, Server};
 use crate::executor::syncer::{self, Syncing};
+use crate::executor::{self, Executor};
 use crate::keyspace::Keyspace;
 use crate::keyspace::layout::MOST_DATABASES;
 use crate::logs::{self, Format};
@@ -32,7 +34,7 @@ use crate::network::{Network, Outbox};
 use crate::room::Room;
 use crate::services::{Services, Sockets};
 use crate::settings::Settings;
-use crate::tls;
+use crate::tls::{self, Tls};
 
 /// Why the server ends, for people.
 type Failure = String;
@@ -49,7 +51,8 @@ const OTHER_DESCRIPTORS: u64 = 512;
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let arguments = arguments.with_config()?;
     let log_format = arguments.log_format.unwrap_or_default();
-    logs::start(log_format, arguments.log_level.unwrap_or_default());
+    let _log = logs::start(log_format, arguments.log_level.unwrap_or_default())
+        .map_err(|error| format!("cannot start the thread of the log: {error}"))?;
     let ended = start(&arguments);
     if let (Err(failure), Format::Json) = (&ended, log_format) {
         // As text it is the command's own last line.
@@ -81,7 +84,7 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
         thrift: bind("--thrift", arguments.thrift.as_ref())?,
         tls,
     };
-    let mut signals = Signals::new([SIGINT, SIGTERM])
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])
         .map_err(|error| format!("cannot listen to signals: {error}"))?;
     let listeners = bind_clients(&plain)?;
     let environment = Environment::real();
@@ -94,16 +97,14 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
     };
     let settings = Settings::new(databases, &given);
     raise_descriptor_limit(&settings);
-    let served = serve(
-        arguments,
+    let parts = Parts {
         joined,
-        &store,
         environment,
         settings,
         listeners,
         sockets,
-        &mut signals,
-    );
+    };
+    let served = serve(arguments, &store, parts, &mut signals);
     let closed = store
         .close()
         .map_err(|error| format!("closing the store: {error}"));
@@ -276,17 +277,28 @@ fn raise_descriptor_limit(settings: &Settings) {
     }
 }
 
-#[allow(clippy::too_many_arguments)] // each is a part of the server, and made in order
-fn serve(
-    arguments: &Arguments,
+/// What a server is made of, beside its store.
+struct Parts {
     joined: Option<Joined>,
-    store: &Store,
     environment: Environment,
     settings: Settings,
     listeners: Vec<Listener>,
     sockets: Sockets,
+}
+
+fn serve(
+    arguments: &Arguments,
+    store: &Store,
+    parts: Parts,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
+    let Parts {
+        joined,
+        environment,
+        settings,
+        listeners,
+        sockets,
+    } = parts;
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
     let safety = arguments.durability.unwrap_or_default();
     let mut names: Vec<String> = listeners
@@ -378,25 +390,31 @@ fn serve(
     };
     let jobs = Jobs::start(&inbox).map_err(failed("cannot start a thread"))?;
     let stopping = inbox.clone();
-    let executor = Executor {
+    let executor = Arc::new(Mutex::new(Executor {
         server,
-        inbox,
+        inbox: inbox.clone(),
         outbox: outbox.clone(),
         syncing,
         jobs,
+        events: Vec::new(),
+        slow_until: Duration::ZERO,
+        is_timed: false,
+    }));
+    let executing = thread::Builder::new().name("executor".to_string());
+    let executing = {
+        let executor = executor.clone();
+        executing.spawn(move || executor::run(&executor, &inbox))
     };
-    let executing = thread::Builder::new()
-        .name("executor".to_string())
-        .spawn(move || executor.run())
-        .map_err(failed("cannot start a thread"))?;
+    let executing = executing.map_err(failed("cannot start a thread"))?;
     names.extend(sockets.addresses());
+    let certificate = sockets.tls.clone();
     let services = Services::start(sockets, &stopping, metrics, outbox.clone(), has_password)
         .map_err(failed("cannot start the thread of HTTP and Thrift"))?;
     let listening = signals.handle();
     thread::scope(|scope| {
         let finish = outbox.clone();
         let signals = &mut *signals;
-        scope.spawn(|| watch_signals(signals, &outbox));
+        scope.spawn(|| watch_signals(signals, &outbox, certificate.as_deref()));
         let others = scope.spawn(move || {
             let executed = executing.join().is_ok();
             let synced = syncer.is_none_or(|thread| thread.join().is_ok());
@@ -406,13 +424,14 @@ fn serve(
             executed && synced && left
         });
         announce(&names);
-        let ended = network.run().map_err(failed("waiting for sockets"));
+        // A panic in a round must not leave the other threads without an end.
+        let ended = catch_unwind(AssertUnwindSafe(|| network.run(&executor)));
         services.stop();
         listening.close();
         // The executor has stopped before the network, unless that has failed.
         stopping.send([Event::Stop]);
-        match others.join() {
-            Ok(true) => ended,
+        match (others.join(), ended) {
+            (Ok(true), Ok(ended)) => ended.map_err(failed("waiting for sockets")),
             _ => Err("a thread of the server has panicked: its message is above".to_string()),
         }
     })
@@ -441,15 +460,23 @@ fn start_syncer(
     Ok((syncing, thread))
 }
 
-/// The first signal closes; the second ends the process at once.
-fn watch_signals(signals: &mut Signals, outbox: &Outbox) {
-    for (count, signal) in signals.forever().enumerate() {
-        match count {
-            0 => {
+/// The first signal closes; the second ends the process at once. SIGHUP reads the
+/// certificate again.
+fn watch_signals(signals: &mut Signals, outbox: &Outbox, certificate: Option<&Tls>) {
+    let mut is_stopping = false;
+    for signal in signals.forever() {
+        match (signal, certificate) {
+            (SIGHUP, None) => {}
+            (SIGHUP, Some(certificate)) => match certificate.reload() {
+                Ok(()) => tracing::info!("the certificate is read again"),
+                Err(error) => tracing::error!(error, "the old certificate stays"),
+            },
+            _ if is_stopping => std::process::exit(128 + signal),
+            _ => {
+                is_stopping = true;
                 tracing::info!(signal, "stopping");
                 outbox.stop();
             }
-            _ => std::process::exit(128 + signal),
         }
     }
 }

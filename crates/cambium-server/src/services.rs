@@ -9,12 +9,10 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, oneshot};
-use tokio_rustls::TlsAcceptor;
 
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
@@ -22,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::network::Outbox;
 use crate::network::connection::Stream;
 use crate::network::tls_stream::TlsStream;
-use crate::tls::shake_hands;
+use crate::tls::{Tls, shake_hands};
 use crate::{http, thrift};
 
 /// After an error of accepting, such as too many open files.
@@ -41,7 +39,7 @@ pub struct Sockets {
     /// Of the Thrift service.
     pub thrift: Option<TcpListener>,
     /// Certificate and key, if all of them speak TLS.
-    pub tls: Option<Arc<ServerConfig>>,
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl Sockets {
@@ -69,7 +67,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
 /// The handshake that each accepted connection passes first, with TLS.
 #[derive(Clone)]
-pub struct Door(Option<TlsAcceptor>);
+pub struct Door(Option<Arc<Tls>>);
 
 impl Door {
     /// The connection that requests are read from.
@@ -80,7 +78,7 @@ impl Door {
         stream.set_nodelay(true)?;
         Ok(match &self.0 {
             None => Box::new(stream),
-            Some(acceptor) => Box::new(shake_hands(acceptor, stream).await?),
+            Some(tls) => Box::new(shake_hands(tls, stream).await?),
         })
     }
 }
@@ -111,15 +109,14 @@ impl Services {
         for socket in sockets.all() {
             socket.set_nonblocking(true)?;
         }
-        let acceptor = sockets.tls.map(TlsAcceptor::from);
         for socket in sockets.resp {
-            let Some(acceptor) = acceptor.clone() else {
+            let Some(tls) = sockets.tls.clone() else {
                 break;
             };
-            let serving = admit_clients(socket, acceptor, outbox.clone());
+            let serving = admit_clients(socket, tls, outbox.clone());
             report_failure(&runtime, "Redis", serving);
         }
-        let door = Door(acceptor);
+        let door = Door(sockets.tls);
         if let Some(socket) = sockets.http {
             report_failure(
                 &runtime,
@@ -179,23 +176,23 @@ pub async fn accept_each<S: Future<Output = ()> + Send + 'static>(
 /// Shakes hands with clients of Redis, and hands them to the network thread.
 async fn admit_clients(
     listener: TcpListener,
-    acceptor: TlsAcceptor,
+    tls: Arc<Tls>,
     outbox: Arc<Outbox>,
 ) -> io::Result<()> {
     accept_each(listener, MOST_HANDSHAKES, |stream| {
-        let (acceptor, outbox) = (acceptor.clone(), outbox.clone());
+        let (tls, outbox) = (tls.clone(), outbox.clone());
         async move {
             // A client that fails to shake hands concerns nobody else.
-            _ = admit(stream, &acceptor, &outbox).await;
+            _ = admit(stream, &tls, &outbox).await;
         }
     })
     .await
 }
 
-async fn admit(stream: TcpStream, acceptor: &TlsAcceptor, outbox: &Outbox) -> io::Result<()> {
+async fn admit(stream: TcpStream, tls: &Tls, outbox: &Outbox) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
-    let (stream, session) = shake_hands(acceptor, stream).await?.into_inner();
+    let (stream, session) = shake_hands(tls, stream).await?.into_inner();
     let socket = mio::net::TcpStream::from_std(stream.into_std()?);
     let stream = Stream::Tls(Box::new(TlsStream::new(socket, session)));
     outbox.open(stream, peer.to_string(), local.to_string());

@@ -5,10 +5,11 @@
 //! of a Redis client goes to the network thread when it is done, and costs that thread the
 //! ciphering of its records alone.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use cambium_io::sync::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
@@ -16,6 +17,32 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+/// What handshakes use from now on; those that are over keep what they have.
+#[derive(Debug)]
+pub struct Tls {
+    certificate: PathBuf,
+    key: PathBuf,
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads both files again. After an error the old certificate stays.
+    ///
+    /// # Errors
+    /// A line for people.
+    pub fn reload(&self) -> Result<(), String> {
+        let config = configuration(&self.certificate, &self.key)?;
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
+        Ok(())
+    }
+
+    /// For the next handshake.
+    fn acceptor(&self) -> TlsAcceptor {
+        let config = self.config.read().unwrap_or_else(PoisonError::into_inner);
+        TlsAcceptor::from(config.clone())
+    }
+}
 
 /// A client that takes longer is cut.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -27,10 +54,14 @@ const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 pub fn configured(
     certificate: Option<&Path>,
     key: Option<&Path>,
-) -> Result<Option<Arc<ServerConfig>>, String> {
+) -> Result<Option<Arc<Tls>>, String> {
     match (certificate, key) {
         (None, None) => Ok(None),
-        (Some(certificate), Some(key)) => configuration(certificate, key).map(Some),
+        (Some(certificate), Some(key)) => Ok(Some(Arc::new(Tls {
+            config: RwLock::new(configuration(certificate, key)?),
+            certificate: certificate.to_path_buf(),
+            key: key.to_path_buf(),
+        }))),
         (Some(path), None) => Err(format!(
             "--tls-cert {} needs --tls-key, the file of its private key",
             path.display()
@@ -97,12 +128,9 @@ fn unreadable(option: &str, path: &Path, error: &PemError, expected: &str) -> St
 ///
 /// # Errors
 /// The client sends something else, takes too long, or is gone.
-pub async fn shake_hands(
-    acceptor: &TlsAcceptor,
-    stream: TcpStream,
-) -> std::io::Result<TlsStream<TcpStream>> {
+pub async fn shake_hands(tls: &Tls, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
     let peer = stream.peer_addr();
-    let shaken = tokio::time::timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await;
+    let shaken = tokio::time::timeout(HANDSHAKE_TIME, tls.acceptor().accept(stream)).await;
     let shaken = shaken.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
     if let (Ok(peer), Err(error)) = (peer, &shaken) {
         tracing::debug!(%peer, %error, "a handshake has failed");

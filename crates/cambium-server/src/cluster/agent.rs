@@ -136,7 +136,8 @@ impl Agent {
                     }
                 }
             }
-            self.words.receive(&mut words, Some(interval));
+            self.words.wait(Some(interval));
+            self.words.take(&mut words);
             for word in words.drain(..) {
                 match word {
                     Word::Refresh => {}

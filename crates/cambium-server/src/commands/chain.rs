@@ -11,7 +11,9 @@ pub const COMMANDS: &[Command] = &[
     Command { name: "cambium.chain", arity: -4, flags: ADMIN | NO_MULTI, keys: (0, 0, 0), run: chain, summary: "What a node of a cluster sends to its successor" },
 ];
 
-const NO_CLUSTER: Failure = Failure::Known("ERR This instance has cluster support disabled");
+/// The error of commands that need a cluster.
+pub(super) const NO_CLUSTER: Failure =
+    Failure::Known("ERR This instance has cluster support disabled");
 
 fn chain(call: &mut Call<'_>) -> Outcome {
     if call.server.chains.is_none() {

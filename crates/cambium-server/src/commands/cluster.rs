@@ -4,6 +4,7 @@
 use cambium_cluster::slots::{SLOTS, partition, slot, slots_of};
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::chain::NO_CLUSTER;
 use super::{Call, Command, FAST, Failure, Outcome};
 use crate::keyspace::overlay::Walk;
 
@@ -32,6 +33,7 @@ struct Range {
 }
 
 fn readonly(call: &mut Call<'_>) -> Outcome {
+    refuse_alone(call)?;
     call.session.is_readonly = call.command.name == "readonly";
     call.reply().ok();
     Ok(())
@@ -39,8 +41,16 @@ fn readonly(call: &mut Call<'_>) -> Outcome {
 
 /// A partition is served by one chain at a time, so there is nothing to ask for.
 fn asking(call: &mut Call<'_>) -> Outcome {
+    refuse_alone(call)?;
     call.reply().ok();
     Ok(())
+}
+
+fn refuse_alone(call: &Call<'_>) -> Outcome {
+    match call.server.chains {
+        Some(_) => Ok(()),
+        None => Err(NO_CLUSTER),
+    }
 }
 
 /// Clients expect forty hexadecimal digits.

@@ -381,7 +381,7 @@ fn randomkey(call: &mut Call<'_>) -> Outcome {
 }
 
 fn dbsize(call: &mut Call<'_>) -> Outcome {
-    call.keyspace().expire_all()?;
+    call.keyspace().expire_some()?;
     call.keyspace().shows_pending();
     let databases = call.server.databases_of(call.session).into_iter();
     let count: u64 = databases

@@ -98,7 +98,7 @@ fn info(call: &mut Call<'_>) -> Outcome {
         .filter(|section| is_wanted(section))
         .collect();
     if sections.contains(&"keyspace") {
-        call.keyspace().expire_all()?;
+        call.keyspace().expire_some()?;
         call.keyspace().shows_pending();
     }
     let texts: Vec<String> = sections

@@ -88,12 +88,12 @@ impl Jobs {
     }
 
     /// Ends the threads behind the jobs that they do now; jobs that wait are dropped.
-    pub fn stop(self) {
+    pub fn stop(&mut self) {
         for crew in [&self.readers, &self.upkeepers] {
             crew.lock().is_over = true;
             crew.changed.notify_all();
         }
-        for thread in self.threads {
+        for thread in self.threads.drain(..) {
             // One that panicked has reported it, and holds nothing up.
             _ = thread.join();
         }

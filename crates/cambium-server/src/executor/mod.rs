@@ -1,11 +1,15 @@
-//! The thread that runs commands.
+//! Runs commands.
 //!
-//! It takes everything that has arrived, runs it in order, and writes what all of it changed
-//! as one batch: a *round*. Answers leave behind the batch. With durability `synced` those
-//! that depend on the round go through the syncer, and leave behind the sync.
+//! The executor takes everything that has arrived, runs it in order, and writes what all of
+//! it changed as one batch: a *round*. Answers leave behind the batch. With durability
+//! `synced` those that depend on the round go through the syncer, and leave behind the sync.
 //!
-//! One thread runs all commands, so a command sees the writes of those before it, and MULTI
-//! needs no locks. What takes long runs on helper threads, and only its client waits.
+//! One thread at a time runs commands, so a command sees the writes of those before it, and
+//! MULTI needs no locks. What takes long runs on helper threads, and only its client waits.
+//!
+//! The network thread runs a round itself, without handing it over. If rounds take long, as
+//! where they read the disk, it leaves them for some time to the executor's own thread, and
+//! goes on with its sockets. That thread also runs what comes from elsewhere, and what is due.
 
 pub mod called;
 mod chaining;
@@ -19,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium::Error;
+use cambium_io::sync::Mutex;
 
 use crate::clock::now_millis;
 use crate::commands::WRITE_FAILED;
@@ -38,6 +43,10 @@ const MOST_PENDING_BYTES: usize = 8 << 20;
 const MOST_ANSWER_BYTES: usize = 1 << 20;
 /// Longest time between two looks for keys that have expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
+/// A round that takes longer has probably waited for the disk.
+const SLOW_ROUND: Duration = Duration::from_millis(5);
+/// How long the network thread then leaves rounds to the executor's thread.
+const SLOW_SPELL: Duration = Duration::from_millis(100);
 
 /// Runs commands.
 pub struct Executor {
@@ -51,35 +60,76 @@ pub struct Executor {
     pub syncing: Option<Syncing>,
     /// The helper threads.
     pub jobs: Jobs,
+    /// What a round has taken from the inbox; empty between rounds.
+    pub events: Vec<Event>,
+    /// Until then rounds are left to the executor's own thread.
+    pub slow_until: Duration,
+    /// The executor's own thread looks again by itself.
+    pub is_timed: bool,
+}
+
+/// The thread of the executor: runs rounds until the server stops; closes nothing.
+pub fn run(executor: &Mutex<Executor>, inbox: &Mailbox<Event>) {
+    // A round that panics on the network thread poisons the lock, and the server ends.
+    let Ok(mut patience) = executor.lock().map(|mut executor| executor.patience()) else {
+        return;
+    };
+    loop {
+        inbox.wait(patience);
+        let Ok(mut executor) = executor.lock() else {
+            return;
+        };
+        if executor.round() {
+            return executor.stop();
+        }
+        patience = executor.patience();
+    }
 }
 
 impl Executor {
-    /// Runs commands until the server stops; closes nothing.
-    pub fn run(mut self) {
-        let mut events = Vec::new();
+    /// The network thread runs a round, unless rounds are slow: then false.
+    pub fn run_inline(&mut self, events: &mut Vec<Event>) -> bool {
+        if self.server.environment.clock.monotonic() < self.slow_until {
+            return false;
+        }
+        self.inbox.put(events.drain(..));
+        self.round();
+        if !self.is_timed && self.patience().is_some() {
+            // The executor's thread waits without an end: it has to look at the time now.
+            self.inbox.send([Event::Timed]);
+        }
+        true
+    }
+
+    /// Runs everything that has arrived; true if the server is to stop.
+    fn round(&mut self) -> bool {
+        let mut events = std::mem::take(&mut self.events);
         let mut is_over = false;
-        while !is_over {
-            self.inbox.receive(&mut events, self.patience());
-            self.server.keyspace.now = now_millis();
-            self.server.round_begun = self.server.environment.clock.monotonic();
-            self.begin_round();
-            let commands = self.server.statistics.commands;
-            for event in events.drain(..) {
-                is_over |= matches!(event, Event::Stop);
-                self.take(event);
-                if self.server.keyspace.pending_bytes() > MOST_PENDING_BYTES {
-                    self.commit();
-                }
-            }
-            self.expire(commands);
-            self.commit();
-            self.settle();
-            self.answer();
-            self.start_jobs();
-            if std::mem::take(&mut self.server.is_stopping) {
-                self.outbox.stop();
+        self.inbox.take(&mut events);
+        self.server.keyspace.now = now_millis();
+        self.server.round_begun = self.server.environment.clock.monotonic();
+        self.begin_round();
+        let commands = self.server.statistics.commands;
+        for event in events.drain(..) {
+            is_over |= matches!(event, Event::Stop);
+            self.take(event);
+            if self.server.keyspace.pending_bytes() > MOST_PENDING_BYTES {
+                self.commit();
             }
         }
+        self.events = events;
+        self.expire(commands);
+        self.commit();
+        self.settle();
+        self.answer();
+        self.start_jobs();
+        if std::mem::take(&mut self.server.is_stopping) {
+            self.outbox.stop();
+        }
+        is_over
+    }
+
+    fn stop(&mut self) {
         if let Some(syncing) = &self.syncing {
             syncing.held.send([Held::Over]);
         }
@@ -91,16 +141,18 @@ impl Executor {
     }
 
     /// How long nothing may arrive before keys that expire are looked for.
-    fn patience(&self) -> Option<Duration> {
+    fn patience(&mut self) -> Option<Duration> {
         let chains = self
             .server
             .chains
             .as_ref()
             .map(|_| chaining::CHAIN_PATIENCE);
-        match (self.until_expiry(), chains) {
+        let patience = match (self.until_expiry(), chains) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
-        }
+        };
+        self.is_timed = patience.is_some();
+        patience
     }
 
     fn until_expiry(&self) -> Option<Duration> {
@@ -169,7 +221,7 @@ impl Executor {
             Event::Report(asker) => _ = asker.send(self.server.report()),
             Event::Chain(event) => self.take_chain(event),
             Event::Synced(round) => self.take_synced(round),
-            Event::Stop => {}
+            Event::Timed | Event::Stop => {}
         }
     }
 
@@ -322,7 +374,11 @@ impl Executor {
             };
             syncing.held.send([Held::Round(round)]);
         }
-        let time = server.environment.clock.monotonic() - server.round_begun;
+        let ended = server.environment.clock.monotonic();
+        let time = ended - server.round_begun;
+        if time > SLOW_ROUND {
+            self.slow_until = ended + SLOW_SPELL;
+        }
         server.metrics.record(&server.calls, time);
         server.calls.clear();
         self.outbox.send(ready);

@@ -54,7 +54,8 @@ pub fn run(
 ) {
     let mut rounds = Vec::new();
     loop {
-        held.receive(&mut rounds, None);
+        held.wait(None);
+        held.take(&mut rounds);
         let begun = clock.monotonic();
         let outcome = store.sync();
         let ended = clock.monotonic();

@@ -9,6 +9,8 @@ use super::overlay::{Read, Walk};
 
 /// Keys that expire in one step where no client waits.
 pub const MOST_EXPIRED_A_STEP: usize = 100;
+/// Keys that expire in each database before keys are counted.
+pub const MOST_EXPIRED_A_COUNT: usize = 2_000;
 /// Beside so many commands one key expires: live work goes first.
 pub const COMMANDS_A_KEY: usize = 16;
 
@@ -71,6 +73,12 @@ impl Keyspace {
             let due = layout::expiry_key(database, moment, key);
             self.view.overlay.put(due, Vec::new());
         }
+    }
+
+    /// Deletes keys that have expired, as many as do not hold up other clients: a count that
+    /// follows leaves them out.
+    pub fn expire_some(&mut self) -> Result<()> {
+        self.expire_step(MOST_EXPIRED_A_COUNT, false).map(drop)
     }
 
     /// Deletes all keys that have expired.

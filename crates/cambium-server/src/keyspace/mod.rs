@@ -105,7 +105,7 @@ impl Keyspace {
             soonest: vec![(0, Vec::new()); layout::MOST_DATABASES],
             expiries: BTreeSet::new(),
             watches: Watches::default(),
-            recent: RecentStrings::default(),
+            recent: RecentStrings::new(seed),
             unsynced: HashMap::default(),
             emptied: 0,
             hasher: RandomState::default(),

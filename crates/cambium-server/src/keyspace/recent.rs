@@ -1,104 +1,93 @@
 //! Strings that were written lately: that they are there, and when they expire.
 //!
 //! A SET has to know whether it makes a key or replaces one, but not what it replaces. A
-//! table of a fixed size answers that without a read of the store. A key's hash chooses one
-//! of its sets of places; where all of a set are taken, a new key takes one over. The table
-//! is told of every change, so it never says what was true once.
+//! table of a fixed size answers that without a read of the store. A key's hash of 128 bits
+//! chooses a set of places and stands for the key: two keys of one hash are as likely as a
+//! fault of the memory that holds them. Where all places of a set are taken, a new key takes
+//! one over. Every change of a key reaches the table, so the table has no stale keys.
 
-use std::hash::BuildHasher;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use foldhash::fast::RandomState;
-
-/// Sets of the table. Full, it takes about 25 MiB.
-const SETS: usize = 1 << 16;
-/// Places of a set.
+/// Sets of the table; it takes 32 MiB, and half as much again once strings expire.
+const SETS: usize = 1 << 19;
+/// Places of a set: the hashes of one lie side by side in a line of the processor's cache.
 const WAYS: usize = 4;
-/// Longer keys are not remembered.
-const MOST_KEY_BYTES: usize = 64;
+/// The bit of a stored hash that says whether the string expires.
+const EXPIRES: u128 = 1;
 
 /// A table of strings that are stored.
 #[derive(Debug, Default)]
 pub struct RecentStrings {
-    /// Empty until the first string is noted.
-    places: Vec<Option<Known>>,
-    /// By place, a part of the key's hash: most keys that are not searched for are told by it
-    /// alone, and the tags of a set lie side by side.
-    tags: Vec<u32>,
-    hasher: RandomState,
-}
-
-#[derive(Clone, Debug)]
-struct Known {
-    database: u8,
-    key: Box<[u8]>,
-    expires: Option<u64>,
+    /// Hashes; 0 is a free place. Empty until the first string is noted.
+    places: Vec<u128>,
+    /// By place, the moment at which a string expires. Empty until one does.
+    moments: Vec<u64>,
+    seed: u64,
 }
 
 impl RecentStrings {
-    /// The first place of a key's set, and its tag.
-    fn set(&self, database: u8, key: &[u8]) -> (usize, u32) {
-        let hash = self.hasher.hash_one((database, key));
-        (hash as usize % SETS * WAYS, (hash >> 32) as u32)
+    /// An empty table; `seed` makes its hashes differ from those of other runs.
+    pub fn new(seed: u64) -> RecentStrings {
+        RecentStrings {
+            seed,
+            ..RecentStrings::default()
+        }
     }
 
-    fn find(&self, database: u8, key: &[u8]) -> Option<usize> {
-        let (first, tag) = self.set(database, key);
-        let tags = self.tags.get(first..first + WAYS)?;
-        let mut places = (first..).zip(tags);
-        let found = places.find(|&(place, of)| {
-            let known = || self.places[place].as_ref();
-            *of == tag
-                && known().is_some_and(|known| known.database == database && *known.key == *key)
-        });
-        found.map(|(place, _)| place)
+    /// A key's hash without the bit, and the first place of its set.
+    fn hash(&self, database: u8, key: &[u8]) -> (u128, usize) {
+        let seed = self.seed.wrapping_add(u64::from(database));
+        // Never 0, and the set comes from other bits than the mark.
+        let hash = xxh3_128_with_seed(key, seed) & !EXPIRES | 2;
+        (hash, (hash >> 64) as usize % SETS * WAYS)
+    }
+
+    fn find(&self, hash: u128, first: usize) -> Option<usize> {
+        let set = self.places.get(first..first + WAYS)?;
+        let found = set.iter().position(|place| place & !EXPIRES == hash);
+        found.map(|way| first + way)
     }
 
     /// Tells when a string expires that is known to be there; `None` where nothing is known.
     pub fn get(&self, database: u8, key: &[u8]) -> Option<Option<u64>> {
-        let known = self.places[self.find(database, key)?].as_ref();
-        known.map(|known| known.expires)
+        let (hash, first) = self.hash(database, key);
+        let place = self.find(hash, first)?;
+        match self.places[place] & EXPIRES {
+            0 => Some(None),
+            _ => Some(Some(*self.moments.get(place)?)),
+        }
     }
 
     /// A string was written.
     pub fn note(&mut self, database: u8, key: &[u8], expires: Option<u64>) {
-        if key.len() > MOST_KEY_BYTES {
-            return;
-        }
-        if let Some(known) = self
-            .find(database, key)
-            .and_then(|place| self.places[place].as_mut())
-        {
-            known.expires = expires;
-            return;
-        }
+        let (hash, first) = self.hash(database, key);
         if self.places.is_empty() {
-            self.places.resize(SETS * WAYS, None);
-            self.tags.resize(SETS * WAYS, 0);
+            self.places.resize(SETS * WAYS, 0);
         }
-        let (first, tag) = self.set(database, key);
-        let mut set = first..first + WAYS;
-        let free = set.find(|&place| self.places[place].is_none());
-        let place = free.unwrap_or(first + tag as usize % WAYS);
-        let key = key.into();
-        self.places[place] = Some(Known {
-            database,
-            key,
-            expires,
-        });
-        self.tags[place] = tag;
+        let place = self
+            .find(hash, first)
+            .or_else(|| self.find(0, first))
+            .unwrap_or(first + (hash >> 32) as usize % WAYS);
+        self.places[place] = hash | u128::from(expires.is_some());
+        if let Some(moment) = expires {
+            if self.moments.is_empty() {
+                self.moments.resize(SETS * WAYS, 0);
+            }
+            self.moments[place] = moment;
+        }
     }
 
     /// A key has no string any more.
     pub fn forget(&mut self, database: u8, key: &[u8]) {
-        if let Some(place) = self.find(database, key) {
-            self.places[place] = None;
+        let (hash, first) = self.hash(database, key);
+        if let Some(place) = self.find(hash, first) {
+            self.places[place] = 0;
         }
     }
 
     /// Many keys may have changed.
     pub fn forget_all(&mut self) {
-        self.places = Vec::new();
-        self.tags = Vec::new();
+        *self = RecentStrings::new(self.seed);
     }
 }
 
@@ -108,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_is_known_is_the_last_that_was_told() {
-        let mut recent = RecentStrings::default();
+        let mut recent = RecentStrings::new(7);
         assert_eq!(recent.get(0, b"key"), None);
         recent.note(0, b"key", None);
         assert_eq!(recent.get(0, b"key"), Some(None));
@@ -116,9 +105,10 @@ mod tests {
         assert_eq!(recent.get(0, b"key"), Some(Some(7)));
         recent.forget(0, b"other");
         recent.forget(1, b"key");
+        assert_eq!(recent.get(0, b"key"), Some(Some(7)));
         assert_eq!(recent.get(1, b"key"), None);
-        recent.note(0, &[b'k'; MOST_KEY_BYTES + 1], None);
-        assert_eq!(recent.get(0, &[b'k'; MOST_KEY_BYTES + 1]), None);
+        recent.note(0, b"key", None);
+        assert_eq!(recent.get(0, b"key"), Some(None));
         recent.forget(0, b"key");
         assert_eq!(recent.get(0, b"key"), None);
         recent.note(0, b"key", None);

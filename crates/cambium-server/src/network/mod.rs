@@ -14,9 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium_io::environment::Clock;
-use cambium_io::sync::atomic::Ordering;
+use cambium_io::sync::Mutex;
+use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use mio::{Events, Poll, Token, Waker};
 
+use crate::executor::Executor;
 use crate::mailbox::Mailbox;
 use crate::messages::{Event, Handle, Input, Next, Output};
 use crate::metrics::Metrics;
@@ -28,6 +30,9 @@ use listener::Listener;
 const WAKER: Token = Token(usize::MAX);
 /// Tokens from here on are those of listeners; connections have those below.
 const FIRST_LISTENER: usize = usize::MAX / 2;
+/// Commands from which on a round runs before the other sockets are read: its clients go on
+/// meanwhile.
+const MOST_ROUND_COMMANDS: usize = 256;
 /// Sockets that one turn looks at.
 const EVENTS: usize = 1024;
 /// Most that one turn reads of a connection.
@@ -60,6 +65,8 @@ enum Word {
 pub struct Outbox {
     words: Mailbox<Word>,
     waker: Waker,
+    /// The thread is awake, and looks at the words before it waits again.
+    is_attended: AtomicBool,
 }
 
 impl Outbox {
@@ -85,7 +92,8 @@ impl Outbox {
     }
 
     fn say(&self, words: impl IntoIterator<Item = Word>) {
-        if self.words.send(words) {
+        let is_first = self.words.send(words);
+        if is_first && !self.is_attended.load(Ordering::SeqCst) {
             // It fails if the thread is gone, and nobody is left to send anything to.
             _ = self.waker.wake();
         }
@@ -106,8 +114,10 @@ pub struct Network {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     has_password: bool,
-    /// For the executor, at the end of the turn.
+    /// For the next round, and how many commands are among them.
     events: Vec<Event>,
+    commands: usize,
+    words: Vec<Word>,
     /// Connections with something to read.
     readable: Vec<u32>,
     buffers: Vec<Vec<u8>>,
@@ -141,7 +151,11 @@ impl Network {
             free: Vec::new(),
             open: 0,
             next_id: 1,
-            outbox: Arc::new(Outbox { words, waker }),
+            outbox: Arc::new(Outbox {
+                words,
+                waker,
+                is_attended: AtomicBool::new(false),
+            }),
             inbox,
             shared,
             idle_checked: clock.monotonic(),
@@ -149,6 +163,8 @@ impl Network {
             metrics,
             has_password,
             events: Vec::new(),
+            commands: 0,
+            words: Vec::new(),
             readable: Vec::new(),
             buffers: Vec::new(),
             is_stopping: false,
@@ -164,13 +180,15 @@ impl Network {
     ///
     /// # Errors
     /// Those of waiting for sockets.
-    pub fn run(mut self) -> io::Result<()> {
+    pub fn run(mut self, executor: &Mutex<Executor>) -> io::Result<()> {
         let mut ready = Events::with_capacity(EVENTS);
-        let mut words = Vec::new();
         let mut scratch = vec![0; READ_BYTES];
         loop {
             let has_timeout = self.shared.idle_seconds.load(Ordering::Relaxed) > 0;
-            let patience = match self.readable.is_empty() {
+            self.outbox.is_attended.store(false, Ordering::SeqCst);
+            let is_idle =
+                self.readable.is_empty() && self.events.is_empty() && self.outbox.words.is_empty();
+            let patience = match is_idle {
                 true => has_timeout.then_some(IDLE_INTERVAL),
                 false => Some(Duration::ZERO),
             };
@@ -178,6 +196,7 @@ impl Network {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
+            self.outbox.is_attended.store(true, Ordering::SeqCst);
             for event in &ready {
                 match event.token() {
                     WAKER => {}
@@ -185,29 +204,65 @@ impl Network {
                     Token(slot) => self.wake(slot as u32, event),
                 }
             }
-            self.outbox.words.take(&mut words);
-            for word in words.drain(..) {
-                match word {
-                    Word::Output(output) => self.answer(output),
-                    Word::Open(..) if self.is_stopping => {}
-                    Word::Open(stream, peer, local) => self.open(stream, peer, local),
-                    Word::Stop if !self.is_stopping => {
-                        self.is_stopping = true;
-                        self.listeners.clear();
-                        self.events.push(Event::Stop);
-                    }
-                    Word::Stop => {}
-                    Word::Finish => return Ok(()),
-                }
+            if self.take_words() {
+                return Ok(());
             }
             for slot in std::mem::take(&mut self.readable) {
                 self.read(slot, &mut scratch);
+                if self.commands >= MOST_ROUND_COMMANDS && self.run_round(executor) {
+                    return Ok(());
+                }
             }
             if has_timeout {
                 self.close_idle();
             }
-            self.inbox.send(self.events.drain(..));
+            if self.run_round(executor) {
+                return Ok(());
+            }
         }
+    }
+
+    /// Does what other threads ask for; true if nothing more follows.
+    fn take_words(&mut self) -> bool {
+        let mut words = std::mem::take(&mut self.words);
+        self.outbox.words.take(&mut words);
+        let mut is_over = false;
+        for word in words.drain(..) {
+            match word {
+                Word::Output(output) => self.answer(output),
+                Word::Open(..) if self.is_stopping => {}
+                Word::Open(stream, peer, local) => self.open(stream, peer, local),
+                Word::Stop if !self.is_stopping => {
+                    self.is_stopping = true;
+                    self.listeners.clear();
+                    self.events.push(Event::Stop);
+                }
+                Word::Stop => {}
+                Word::Finish => is_over = true,
+            }
+        }
+        self.words = words;
+        is_over
+    }
+
+    /// Runs what was read and sends its answers, or hands it to the executor's thread: where
+    /// that one is at work, where rounds are slow, and for the end. True as `take_words`.
+    fn run_round(&mut self, executor: &Mutex<Executor>) -> bool {
+        self.commands = 0;
+        if self.events.is_empty() {
+            return false;
+        }
+        if !self.is_stopping {
+            let is_run = match executor.try_lock() {
+                Ok(mut executor) => executor.run_inline(&mut self.events),
+                Err(_) => false,
+            };
+            if is_run {
+                return self.take_words();
+            }
+        }
+        self.inbox.send(self.events.drain(..));
+        false
     }
 
     fn accept(&mut self, place: usize) {
@@ -335,7 +390,9 @@ impl Network {
             Next::Read => {
                 connection.is_busy = false;
                 // Commands may have been read already, and not parsed yet.
-                self.readable.push(slot);
+                if connection.is_readable || !connection.buffer.is_empty() {
+                    self.readable.push(slot);
+                }
             }
             Next::Resume(input) => {
                 connection.paused = Some(input);
@@ -449,6 +506,7 @@ impl Network {
         let buffer = std::mem::replace(&mut connection.buffer, rest);
         connection.is_busy = true;
         connection.is_broken = outcome.is_err();
+        let count = commands.len();
         let violation = outcome.err().map(|violation| violation.0);
         let input = Input {
             buffer,
@@ -458,6 +516,7 @@ impl Network {
         };
         let event = Event::Commands(connection.handle, input);
         self.events.push(event);
+        self.commands += count;
         true
     }
 

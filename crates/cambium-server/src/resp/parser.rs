@@ -251,6 +251,7 @@ fn length_of(text: &[u8], limits: Limits) -> Result<usize, Violation> {
 #[allow(clippy::unwrap_used)] // a test that cannot go on has failed
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const LIMITS: Limits = Limits {
         argument_bytes: 1 << 20,
@@ -348,5 +349,45 @@ mod tests {
         let (found, outcome) = in_steps(b"PING\r\n*x\r\n", 100, LIMITS);
         assert_eq!(found, vec![vec![b"PING".to_vec()]]);
         assert!(outcome.is_err());
+    }
+
+    /// Requests as clients send them, some of them broken at a byte.
+    fn requests() -> impl Strategy<Value = Vec<u8>> {
+        let argument = proptest::collection::vec(any::<u8>(), 0..20);
+        let command = proptest::collection::vec(argument, 1..5).prop_map(|arguments| {
+            let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+            for argument in arguments {
+                bytes.extend(format!("${}\r\n", argument.len()).into_bytes());
+                bytes.extend(argument);
+                bytes.extend(b"\r\n");
+            }
+            bytes
+        });
+        let inline = "[ -~]{0,20}(\r\n|\n)".prop_map(String::into_bytes);
+        let other = proptest::collection::vec(any::<u8>(), 0..10);
+        let request = prop_oneof![6 => command, 2 => inline, 1 => other];
+        let broken = proptest::option::of((any::<prop::sample::Index>(), any::<u8>()));
+        (proptest::collection::vec(request, 0..6), broken).prop_map(|(requests, broken)| {
+            let mut bytes = requests.concat();
+            if let (Some((place, byte)), false) = (broken, bytes.is_empty()) {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            bytes
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn any_bytes_in_pieces_parse_as_they_do_in_one(
+            bytes in requests(),
+            step in 1..40_usize,
+            is_stranger in any::<bool>(),
+        ) {
+            let limits = Limits { is_stranger, ..LIMITS };
+            let whole = in_steps(&bytes, bytes.len().max(1), limits);
+            prop_assert_eq!(in_steps(&bytes, step, limits), whole);
+        }
     }
 }

@@ -386,5 +386,26 @@ mod tests {
             _ = decode(Protocol::Compact, &compact);
             _ = decode(Protocol::Compact, &body);
         }
+
+        #[test]
+        fn a_broken_call_decodes_to_no_more_than_its_bytes(
+            place in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+            end in any::<prop::sample::Index>(),
+        ) {
+            let entry = Value::Struct(vec![(1, Value::Binary(b"oak".to_vec()))]);
+            let fields = [(1, Value::List(vec![entry])), (2, Value::I32(5)), (3, Value::Bool(true))];
+            for protocol in [Protocol::Binary, Protocol::Compact] {
+                let mut bytes = call(protocol, "multiPut", &fields);
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+                let part = &bytes[..end.index(bytes.len() + 1)];
+                if let Ok((_, taken)) = decode(protocol, part) {
+                    prop_assert!(taken <= part.len());
+                    // What a message took is a message.
+                    prop_assert!(decode(protocol, &part[..taken]).is_ok());
+                }
+            }
+        }
     }
 }

@@ -66,6 +66,26 @@ fn expired_keys_are_never_answered_and_not_counted() {
 }
 
 #[test]
+fn a_count_does_not_wait_for_all_keys_that_are_due() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    client.call("DEBUG SET-ACTIVE-EXPIRE 0");
+    let until = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() + 1_500;
+    let commands: String = (0..5_000)
+        .map(|number| format!("SET key{number} value PXAT {until}\r\n"))
+        .collect();
+    client.send(commands.as_bytes());
+    for _ in 0..5_000 {
+        assert_eq!(client.answer(), "+OK");
+    }
+    std::thread::sleep(Duration::from_millis(1_600));
+    for left in [":3000", ":1000", ":0"] {
+        assert_eq!(client.call("DBSIZE"), left);
+    }
+}
+
+#[test]
 fn lifetimes_are_exact_to_the_millisecond() {
     let folder = folder();
     let server = Server::start(folder.path(), &[]);

@@ -1,6 +1,9 @@
 //! The log on standard error.
 
 use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -82,4 +85,39 @@ fn a_failed_start_is_told_in_the_form_of_the_log() {
     let event: Value = serde_json::from_str(&words(&["--log-format", "json"])).unwrap();
     assert_eq!(event["level"], "ERROR");
     assert_eq!(event["message"], "--databases 0: expected 1 to 240");
+}
+
+#[test]
+fn clients_do_not_wait_for_the_reader_of_the_log() {
+    let folder = folder();
+    let password = folder.path().join("password");
+    fs::write(&password, "acorn").unwrap();
+    let (mut reader, writer) = UnixStream::pair().unwrap();
+    let arguments = [
+        "--log-level",
+        "debug",
+        "--password-file",
+        password.to_str().unwrap(),
+    ];
+    let server = Server::start_with_log(folder.path(), &arguments, OwnedFd::from(writer));
+    let mut client = server.client();
+    // More lines than the socket and the server hold.
+    const COUNT: usize = 20_000;
+    client.send(&b"AUTH oak\r\n".repeat(COUNT));
+    for _ in 0..COUNT {
+        assert!(client.answer().starts_with("-WRONGPASS"));
+    }
+    assert_eq!(client.call("AUTH acorn"), "+OK");
+    let text = std::thread::spawn(move || {
+        let mut text = String::new();
+        reader.read_to_string(&mut text).map(|_| text)
+    });
+    drop(client);
+    server.terminate();
+    let text = text.join().unwrap().unwrap();
+    assert!(
+        text.contains("lines of the log are left out"),
+        "{text:.2000}"
+    );
+    assert!(text.contains("stopped"), "{text:.2000}");
 }

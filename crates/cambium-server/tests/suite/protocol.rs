@@ -47,6 +47,17 @@ fn a_huge_pipeline_is_answered_in_order() {
 }
 
 #[test]
+fn a_server_alone_has_no_replicas_to_read_from() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let refusal = "-ERR This instance has cluster support disabled";
+    let commands = ["READONLY", "READWRITE", "ASKING"];
+    server
+        .client()
+        .script(&commands.map(|command| (command, refusal)));
+}
+
+#[test]
 fn commands_before_the_end_of_input_are_answered() {
     let folder = folder();
     let server = Server::start(folder.path(), &[]);

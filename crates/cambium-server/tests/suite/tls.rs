@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::client::encoded;
-use crate::harness::{Server, folder};
+use crate::harness::{Server, eventually, folder};
 
 /// Certificate and key as files, and what a client trusts.
 struct Identity {
@@ -56,6 +56,14 @@ impl Identity {
         let name = ServerName::try_from("localhost").unwrap();
         let session = ClientConnection::new(Arc::new(config), name).unwrap();
         TlsClient(BufReader::new(StreamOwned::new(session, plain(address))))
+    }
+
+    /// True if a client that trusts this certificate is served.
+    fn tries(&self, address: &str) -> bool {
+        let mut client = self.connect(address);
+        let mut line = String::new();
+        let is_sent = client.0.get_mut().write_all(b"PING\r\n").is_ok();
+        is_sent && client.0.read_line(&mut line).is_ok() && line == "+PONG\r\n"
     }
 }
 
@@ -228,4 +236,27 @@ fn unfit_files_are_named_with_what_was_expected() {
         assert!(words.contains(expected), "{arguments:?}: {words}");
         assert!(!Path::new(&path("store")).exists(), "no store is made");
     }
+}
+
+#[test]
+fn a_hangup_takes_a_new_certificate() {
+    let folder = folder();
+    let old = Identity::make(folder.path(), "server");
+    let server = Server::start(folder.path(), &old.arguments());
+    let mut connected = old.connect(&server.address);
+    let ask = |client: &mut TlsClient| {
+        client.send(b"PING\r\n");
+        client.line()
+    };
+    assert_eq!(ask(&mut connected), "+PONG");
+    let new = Identity::make(folder.path(), "server");
+    server.signal("HUP");
+    eventually(|| new.tries(&server.address));
+    assert!(!old.tries(&server.address));
+    assert_eq!(ask(&mut connected), "+PONG");
+    // Files that are none leave the certificate as it is.
+    fs::write(&new.certificate, "none").unwrap();
+    server.signal("HUP");
+    assert_eq!(ask(&mut new.connect(&server.address)), "+PONG");
+    server.terminate();
 }

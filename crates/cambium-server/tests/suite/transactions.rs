@@ -96,7 +96,7 @@ fn a_watched_key_that_expires_voids_exec() {
     let folder = folder();
     let server = Server::start(folder.path(), &[]);
     let mut client = server.client();
-    client.script(&[("SET oak 1 PX 30", "+OK"), ("WATCH oak", "+OK")]);
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    client.script(&[("SET oak 1 PX 400", "+OK"), ("WATCH oak", "+OK")]);
+    std::thread::sleep(std::time::Duration::from_millis(600));
     client.script(&[("MULTI", "+OK"), ("PING", "+QUEUED"), ("EXEC", "nil-array")]);
 }

@@ -215,7 +215,8 @@ impl Link {
                 false if self.waits_for_successor() => PAUSE,
                 false => IDLE,
             };
-            self.words.receive(&mut words, Some(patience));
+            self.words.wait(Some(patience));
+            self.words.take(&mut words);
             for word in words.drain(..) {
                 if matches!(word, Word::Stop) {
                     self.disconnect();
