@@ -65,6 +65,7 @@ mod values;
 #[doc = include_str!("../../../docs/backup.md")]
 #[doc = include_str!("../../../docs/changes.md")]
 #[doc = include_str!("../../../docs/rust.md")]
+#[doc = include_str!("../../../docs/start/rust.md")]
 #[doc = include_str!("../../../docs/transactions.md")]
 #[doc = include_str!("../../../docs/values.md")]
 struct Guides;
