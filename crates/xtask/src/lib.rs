@@ -14,6 +14,7 @@
 //! | [`book`] | every page is in the book; the book's sources for mdBook |
 //! | [`cells`] | tables that are copied from the matrix are as it is |
 //! | [`links`] | links between documents lead somewhere |
+//! | [`packages`] | a crate has what the registry shows, or is not published |
 //!
 //! [`workspace`] finds the files, [`source`] tells code from comments,
 //! strings and tests, [`violation`] is what a rule reports. A rule takes text
@@ -33,6 +34,7 @@ pub mod cells;
 pub mod documents;
 pub mod layers;
 pub mod links;
+pub mod packages;
 pub mod shape;
 pub mod source;
 pub mod violation;
@@ -57,6 +59,7 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Violation>> {
     found.extend(links::check(&files));
     found.extend(book::check(&files));
     found.extend(cells::check(&files));
+    found.extend(packages::check(&files));
     found.sort();
     found.dedup();
     Ok(found)
