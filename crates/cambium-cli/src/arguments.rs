@@ -15,7 +15,7 @@ use crate::export::ExportArguments;
 use crate::get::GetArguments;
 use crate::import::ImportArguments;
 use crate::namespaces::NamespacesArguments;
-use crate::options::{CompletionsArguments, OptionsArguments};
+use crate::options::{CompletionsArguments, ManArguments, OptionsArguments};
 use crate::put::PutArguments;
 use crate::reports::{CompactArguments, MendArguments, ReportArguments};
 use crate::scan::ScanArguments;
@@ -359,6 +359,14 @@ Examples:
   cambium completions bash > /etc/bash_completion.d/cambium
   cambium completions fish > ~/.config/fish/completions/cambium.fish")]
     Completions(CompletionsArguments),
+    /// Write the man pages into a folder
+    #[command(
+        hide = true,
+        after_help = "\
+Examples:
+  cambium man /usr/share/man/man1"
+    )]
+    Man(ManArguments),
 }
 
 #[derive(Debug, Args)]

@@ -1144,6 +1144,25 @@ class Names(unittest.TestCase):
                 (shown,) = re.findall(r"^```text\n(.*?)^```$", file.read(), re.M | re.S)
             self.assertEqual(ran.stdout, shown)
 
+    def test_the_lines_that_move_from_leveldb_run(self):
+        try:
+            import plyvel
+        except ImportError:
+            self.skipTest("there is no plyvel")
+        lines = self.lines_of("docs/moving/leveldb.md")
+        with tempfile.TemporaryDirectory() as folder:
+            entries = {b"%04d" % number: b"v" * number for number in range(2500)}
+            old = plyvel.DB(os.path.join(folder, "old"), create_if_missing=True)
+            for key, value in entries.items():
+                old.put(key, value)
+            old.close()
+            ran = subprocess.run(
+                [sys.executable, "-c", lines], cwd=folder, capture_output=True, text=True
+            )
+            self.assertEqual((ran.stderr, ran.stdout), ("", ""))
+            with cambium.DB(os.path.join(folder, "copy")) as copy:
+                self.assertEqual(dict(copy), entries)
+
     def test_the_lines_about_changes_run(self):
         lines = self.lines_of("docs/changes.md")
         with tempfile.TemporaryDirectory() as folder:
