@@ -17,8 +17,8 @@ const USAGE: &str = "\
 cargo xtask COMMAND
 
 tidy               check the house rules on every file of the workspace
-documents          write docs/format/ and docs/reference/ from the code, and copies
-                   of cells of docs/matrix.md
+documents          write docs/format/ and docs/reference/ from the code
+cells              copy cells of docs/matrix.md into the tables that show a part of it
 book FOLDER        write the sources of the book for mdBook into a folder
 ";
 
@@ -28,6 +28,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.as_slice() {
         ["tidy"] => xtask::tidy(&root()).and_then(|found| report(&found)),
         ["documents"] => write_documents(),
+        ["cells"] => xtask::cells::write(&root()).map(|()| ExitCode::SUCCESS),
         ["book", folder] => {
             xtask::book::copy(&root(), Path::new(folder), ADDRESS).map(|()| ExitCode::SUCCESS)
         }
@@ -66,7 +67,6 @@ fn report(found: &[Violation]) -> io::Result<ExitCode> {
 
 /// Has the suite that compares the documents write them.
 fn write_documents() -> io::Result<ExitCode> {
-    xtask::cells::write(&root())?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .args([
