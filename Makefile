@@ -11,8 +11,9 @@ RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 .DEFAULT_GOAL := help
 # Where `make install` puts the C libraries; DESTDIR goes before it.
 PREFIX ?= /usr/local
+MDBOOK := 0.5.4
 
-.PHONY: help preflight build install uninstall run cluster test soak bench peers
+.PHONY: help preflight build install uninstall run cluster test docs pages soak bench peers
 
 help: ## Print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +50,22 @@ test: preflight ## Run everything that continuous integration runs
 	$(CARGO) test -j$(JOBS) --workspace --doc
 	.ci/installed "$${CARGO_TARGET_DIR:-target}/debug/deps"
 	STRESS_BUILT=1 .ci/stress
+
+# mdBook is built once; `make test` checks links and examples without it.
+docs: preflight ## Build the book in target/book/html
+	@[ -x target/mdbook/bin/mdbook ] || $(CARGO) install mdbook --version $(MDBOOK) --locked -j$(JOBS) --root target/mdbook
+	$(CARGO) xtask tidy
+	rm -rf target/book
+	$(CARGO) xtask book target/book
+	target/mdbook/bin/mdbook build target/book
+
+pages: preflight ## Write man pages and completions of the programs to target/pages
+	rm -rf target/pages && mkdir -p target/pages
+	$(CARGO) run --quiet -j$(JOBS) --package cambium-cli -- man target/pages
+	for page in bash:cambium.bash zsh:_cambium fish:cambium.fish; do \
+	    $(CARGO) run --quiet --package cambium-cli -- completions $${page%%:*} >target/pages/$${page##*:} || exit 1; done
+	$(CARGO) run --quiet -j$(JOBS) --package cambium-server --example pages -- target/pages
+	$(CARGO) run --quiet -j$(JOBS) --package kvzone --example pages -- target/pages
 
 soak: preflight ## Run the suites with larger bounds, stores under stress, and unsafe code under AddressSanitizer
 	JOBS=$(JOBS) .ci/soak

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures every kind of work, small to large values, each store that is here, and writes
-# docs/matrix.md, its page and its chart. Within two hours on two cores; one that was
+# docs/matrix.md, its page, its chart and the copies of its cells. Within two hours on two cores; one that was
 # stopped goes on where it was. On a machine that does other work, believe ratios more
 # than rates. The tables of papers have their commands beside them (docs/benchmarks.md).
 #
@@ -19,6 +19,7 @@ if [ -f "$place/bench/matrix.json" ]; then resume=(--resume); fi
 # shellcheck disable=SC2086
 "$place/release/kvzone" matrix --dir "$place/bench" --json "$place/bench/matrix.json" "${resume[@]}" \
     --markdown docs/matrix.md --html docs/matrix.html --svg docs/matrix.svg ${BENCH_OPTIONS:-}
+"${CARGO:-cargo}" xtask cells
 # Measured to its end: the next begins anew. After a failure it goes on, and tries again
 # what failed.
 rm "$place/bench/matrix.json"

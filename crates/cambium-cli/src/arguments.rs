@@ -15,7 +15,7 @@ use crate::export::ExportArguments;
 use crate::get::GetArguments;
 use crate::import::ImportArguments;
 use crate::namespaces::NamespacesArguments;
-use crate::options::{CompletionsArguments, OptionsArguments};
+use crate::options::{CompletionsArguments, ManArguments, OptionsArguments};
 use crate::put::PutArguments;
 use crate::reports::{CompactArguments, MendArguments, ReportArguments};
 use crate::scan::ScanArguments;
@@ -359,6 +359,14 @@ Examples:
   cambium completions bash > /etc/bash_completion.d/cambium
   cambium completions fish > ~/.config/fish/completions/cambium.fish")]
     Completions(CompletionsArguments),
+    /// Write the man pages into a folder
+    #[command(
+        hide = true,
+        after_help = "\
+Examples:
+  cambium man /usr/share/man/man1"
+    )]
+    Man(ManArguments),
 }
 
 #[derive(Debug, Args)]
@@ -369,6 +377,8 @@ pub struct StoreArguments {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use clap::CommandFactory;
 
@@ -388,7 +398,9 @@ mod tests {
     /// The examples of a text: lines that begin with `cambium`, up to two blanks or to
     /// what a shell does with the output.
     fn examples(text: &str) -> Vec<&str> {
-        let lines = text.lines().map(str::trim);
+        let lines = text
+            .lines()
+            .map(|line| line.trim().trim_start_matches("$ "));
         let lines = lines.filter(|line| line.starts_with("cambium ") && !line.ends_with('`'));
         lines
             .map(|line| line.split("  ").next().unwrap_or_default())
@@ -402,9 +414,18 @@ mod tests {
 
     #[test]
     fn every_example_is_a_command_line() {
-        let readme = include_str!("../../../README.md");
-        let page = include_str!("../../../docs/command-line.md");
-        let mut texts = vec![readme.to_string(), page.to_string(), STATUSES.to_string()];
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut texts = vec![STATUSES.to_string()];
+        let mut left = vec![root.join("README.md"), root.join("docs")];
+        while let Some(path) = left.pop() {
+            match std::fs::read_dir(&path) {
+                Ok(entries) => left.extend(entries.flatten().map(|entry| entry.path())),
+                Err(_) if path.extension().is_some_and(|end| end == "md") => {
+                    texts.push(std::fs::read_to_string(&path).unwrap());
+                }
+                Err(_) => {}
+            }
+        }
         for command in Arguments::command().get_subcommands() {
             texts.extend(command.get_after_help().map(ToString::to_string));
         }

@@ -69,5 +69,6 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
         Command::Shell(it) => shell::run(stores, it),
         Command::Options(it) => options::run(it),
         Command::Completions(it) => options::completions(it),
+        Command::Man(it) => options::man(it),
     }
 }

@@ -1,9 +1,10 @@
-//! `cambium options` and `cambium completions`: what there is, for people and
+//! `cambium options`, `cambium completions` and `cambium man`: what there is, for people and
 //! for their shells.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
-use cambium::{EngineKind, OptionSpec, engines};
+use cambium::{EngineKind, Error, OptionSpec, engines};
 use clap::{Args, CommandFactory};
 
 use crate::arguments::Arguments;
@@ -21,6 +22,12 @@ pub struct OptionsArguments {
 pub struct CompletionsArguments {
     /// The shell
     pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct ManArguments {
+    /// The folder: a page for each command
+    pub folder: PathBuf,
 }
 
 /// Prints every option.
@@ -88,5 +95,12 @@ pub fn completions(arguments: &CompletionsArguments) -> Result<Status, Failure> 
     let mut command = Arguments::command();
     clap_complete::generate(arguments.shell, &mut command, "cambium", &mut script);
     print(&String::from_utf8_lossy(&script))?;
+    Ok(Status::Done)
+}
+
+/// Writes the man pages.
+pub fn man(arguments: &ManArguments) -> Result<Status, Failure> {
+    clap_mangen::generate_to(Arguments::command(), &arguments.folder)
+        .map_err(|error| Error::io("write man pages into", &arguments.folder, error))?;
     Ok(Status::Done)
 }

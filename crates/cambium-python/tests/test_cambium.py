@@ -1119,14 +1119,49 @@ class Names(unittest.TestCase):
                     compared += 1
         self.assertGreater(compared, 10)
 
+    def readme(self):
+        """Where the README lies."""
+        here = os.path.dirname(os.path.abspath(__file__))
+        return os.environ.get("CAMBIUM_README", os.path.join(here, "../../../README.md"))
+
     def lines_of(self, document):
         """The example in a document beside the README."""
-        here = os.path.dirname(os.path.abspath(__file__))
-        readme = os.environ.get("CAMBIUM_README", os.path.join(here, "../../../README.md"))
-        document = os.path.join(os.path.dirname(readme), document)
+        document = os.path.join(os.path.dirname(self.readme()), document)
         with open(document, encoding="utf-8") as file:
             (lines,) = re.findall(r"^```python\n(.*?)^```$", file.read(), re.M | re.S)
         return lines
+
+    def test_the_lines_of_the_tutorial_run(self):
+        lines = self.lines_of("docs/start/python.md")
+        with tempfile.TemporaryDirectory() as folder:
+            ran = subprocess.run(
+                [sys.executable, "-c", lines], cwd=folder, capture_output=True, text=True
+            )
+            self.assertEqual(ran.stderr, "")
+            # What the page says that it prints.
+            page = os.path.join(os.path.dirname(self.readme()), "docs/start/python.md")
+            with open(page, encoding="utf-8") as file:
+                (shown,) = re.findall(r"^```text\n(.*?)^```$", file.read(), re.M | re.S)
+            self.assertEqual(ran.stdout, shown)
+
+    def test_the_lines_that_move_from_leveldb_run(self):
+        try:
+            import plyvel
+        except ImportError:
+            self.skipTest("there is no plyvel")
+        lines = self.lines_of("docs/moving/leveldb.md")
+        with tempfile.TemporaryDirectory() as folder:
+            entries = {b"%04d" % number: b"v" * number for number in range(2500)}
+            old = plyvel.DB(os.path.join(folder, "old"), create_if_missing=True)
+            for key, value in entries.items():
+                old.put(key, value)
+            old.close()
+            ran = subprocess.run(
+                [sys.executable, "-c", lines], cwd=folder, capture_output=True, text=True
+            )
+            self.assertEqual((ran.stderr, ran.stdout), ("", ""))
+            with cambium.DB(os.path.join(folder, "copy")) as copy:
+                self.assertEqual(dict(copy), entries)
 
     def test_the_lines_about_changes_run(self):
         lines = self.lines_of("docs/changes.md")

@@ -64,7 +64,9 @@ mod values;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/backup.md")]
 #[doc = include_str!("../../../docs/changes.md")]
+#[doc = include_str!("../../../docs/moving/rocksdb.md")]
 #[doc = include_str!("../../../docs/rust.md")]
+#[doc = include_str!("../../../docs/start/rust.md")]
 #[doc = include_str!("../../../docs/transactions.md")]
 #[doc = include_str!("../../../docs/values.md")]
 struct Guides;

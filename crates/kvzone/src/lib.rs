@@ -73,6 +73,11 @@ enum Command {
     Worker,
 }
 
+/// The command line, for man pages and completions.
+pub fn command() -> clap::Command {
+    <Arguments as clap::CommandFactory>::command()
+}
+
 /// Runs the program. `more` makes further stores, which `--stores` knows and no list shows;
 /// workers of this process have them too, since each runs the same program.
 pub fn main(more: fn() -> Vec<Box<dyn Adapter>>) -> ExitCode {

@@ -6,7 +6,8 @@
 //! dependency must be named in them, as `` `name` ``.
 //!
 //! A number without the command that makes it cannot be checked by anyone: each
-//! section of `docs/benchmarks.md` that has a table has a block with a command.
+//! section of `docs/benchmarks.md` and `docs/measured/` that has a table has a block with a
+//! command.
 
 use std::collections::BTreeSet;
 
@@ -20,6 +21,7 @@ const CRATES: &str = "ARCHITECTURE.md";
 const DEPENDENCIES: &str = "docs/dependencies.md";
 
 const BENCHMARKS: &str = "docs/benchmarks.md";
+const MEASURED: &str = "docs/measured/";
 
 /// Checks the lists and the benchmarks.
 pub fn check(files: &[TextFile]) -> Vec<Violation> {
@@ -44,8 +46,10 @@ pub fn check(files: &[TextFile]) -> Vec<Violation> {
         &foreign,
         "say why it is needed",
     ));
-    let benchmarks = files.iter().find(|file| file.path == BENCHMARKS);
-    found.extend(benchmarks.into_iter().flat_map(without_command));
+    let measured = files
+        .iter()
+        .filter(|file| file.path == BENCHMARKS || file.path.starts_with(MEASURED));
+    found.extend(measured.flat_map(without_command));
     found
 }
 

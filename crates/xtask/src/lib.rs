@@ -11,23 +11,30 @@
 //! | [`banned`] | calls that have one right place, with their replacement |
 //! | [`shape`] | module essays, `forbid(unsafe_code)`, leftover markers, file length, machine paths |
 //! | [`documents`] | each crate and each dependency has its line in a document |
+//! | [`book`] | every page is in the book; the book's sources for mdBook |
+//! | [`cells`] | tables that are copied from the matrix are as it is |
 //! | [`links`] | links between documents lead somewhere |
+//! | [`packages`] | a crate has what the registry shows, or is not published |
 //!
 //! [`workspace`] finds the files, [`source`] tells code from comments,
 //! strings and tests, [`violation`] is what a rule reports. A rule takes text
 //! and answers violations, so each is tested on a small bad example: a
 //! checker that finds nothing proves nothing.
 //!
-//! The suite `tests/formats.rs` holds `docs/format/` against the code's layout tables.
+//! The suite `tests/generated.rs` holds `docs/format/` against the code's layout tables, and
+//! `docs/reference/` against its options, statistics and errors.
 //!
 //! What this does not see: names reached through a glob import or a macro of
 //! another crate. It reads text, not types; it keeps honest people honest.
 #![forbid(unsafe_code)]
 
 pub mod banned;
+pub mod book;
+pub mod cells;
 pub mod documents;
 pub mod layers;
 pub mod links;
+pub mod packages;
 pub mod shape;
 pub mod source;
 pub mod violation;
@@ -50,6 +57,9 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Violation>> {
     found.extend(shape::check(&files));
     found.extend(documents::check(&files));
     found.extend(links::check(&files));
+    found.extend(book::check(&files));
+    found.extend(cells::check(&files));
+    found.extend(packages::check(&files));
     found.sort();
     found.dedup();
     Ok(found)

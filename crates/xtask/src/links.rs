@@ -54,7 +54,7 @@ fn objection(
 }
 
 /// The path that a link means, relative to the root; `None` above the root.
-fn resolve(from: &str, target: &str) -> Option<String> {
+pub(crate) fn resolve(from: &str, target: &str) -> Option<String> {
     if target.is_empty() {
         return Some(from.to_string());
     }
@@ -72,25 +72,52 @@ fn resolve(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Line and target of every link outside code.
-fn links(text: &str) -> Vec<(usize, String)> {
+/// A part of a markdown file: all parts together are the file.
+pub(crate) enum Piece<'text> {
+    /// Prose or code.
+    Text(&'text str),
+    /// The target of a link outside code.
+    Target(&'text str),
+}
+
+/// A markdown file as text and targets of links.
+pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();
-    for (number, line) in prose(text) {
-        // Every second piece between backquotes is code.
-        let pieces: Vec<&str> = line.split('`').collect();
-        let outside: String = pieces
-            .iter()
-            .enumerate()
-            .map(|(position, piece)| if position % 2 == 0 { piece } else { "_" })
-            .collect();
-        let mut rest = outside.as_str();
-        while let Some((_, after)) = rest.split_once("](") {
-            let Some((target, tail)) = after.split_once(')') else {
-                break;
+    let mut fenced = false;
+    for line in text.split_inclusive('\n') {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        if fenced || fence {
+            found.push(Piece::Text(line));
+            continue;
+        }
+        let mut begin = 0;
+        for (at, _) in line.match_indices("](") {
+            let target = at + 2;
+            // An odd number of backquotes before it: the middle of code.
+            let code = line[..at].matches('`').count() % 2 == 1;
+            let Some(length) = line[target..].find([')', ' ']) else {
+                continue;
             };
-            let target = target.split_whitespace().next().unwrap_or_default();
-            found.push((number, target.to_string()));
-            rest = tail;
+            if !code {
+                found.push(Piece::Text(&line[begin..target]));
+                found.push(Piece::Target(&line[target..target + length]));
+                begin = target + length;
+            }
+        }
+        found.push(Piece::Text(&line[begin..]));
+    }
+    found
+}
+
+/// Line and target of every link outside code.
+pub(crate) fn links(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut line = 1;
+    for piece in pieces(text) {
+        match piece {
+            Piece::Text(text) => line += text.matches('\n').count(),
+            Piece::Target(target) => found.push((line, target.to_string())),
         }
     }
     found

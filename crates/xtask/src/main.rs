@@ -10,11 +10,16 @@ use std::process::{Command, ExitCode};
 
 use xtask::{Severity, Violation};
 
+/// Where readers of the book find what is outside of it.
+const ADDRESS: &str = "https://github.com/cambium-kv/cambium/blob/main";
+
 const USAGE: &str = "\
 cargo xtask COMMAND
 
 tidy               check the house rules on every file of the workspace
-formats            write docs/format/ from the layouts in the code
+documents          write docs/format/ and docs/reference/ from the code
+cells              copy cells of docs/matrix.md into the tables that show a part of it
+book FOLDER        write the sources of the book for mdBook into a folder
 ";
 
 fn main() -> ExitCode {
@@ -22,7 +27,11 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         ["tidy"] => xtask::tidy(&root()).and_then(|found| report(&found)),
-        ["formats"] => write_formats(),
+        ["documents"] => write_documents(),
+        ["cells"] => xtask::cells::write(&root()).map(|()| ExitCode::SUCCESS),
+        ["book", folder] => {
+            xtask::book::copy(&root(), Path::new(folder), ADDRESS).map(|()| ExitCode::SUCCESS)
+        }
         ["help" | "--help" | "-h"] => io::stdout()
             .write_all(USAGE.as_bytes())
             .map(|()| ExitCode::SUCCESS),
@@ -57,11 +66,18 @@ fn report(found: &[Violation]) -> io::Result<ExitCode> {
 }
 
 /// Has the suite that compares the documents write them.
-fn write_formats() -> io::Result<ExitCode> {
+fn write_documents() -> io::Result<ExitCode> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["test", "--quiet", "--package", "xtask", "--test", "formats"])
-        .env("CAMBIUM_WRITE_FORMATS", "1")
+        .args([
+            "test",
+            "--quiet",
+            "--package",
+            "xtask",
+            "--test",
+            "generated",
+        ])
+        .env("CAMBIUM_WRITE_DOCUMENTS", "1")
         .status()?;
     Ok(ExitCode::from(if status.success() { 0 } else { 3 }))
 }

@@ -34,12 +34,13 @@ use crate::shell::completion::{Assistant, Completion};
 use crate::stores::{Access, Stores};
 
 /// Commands that need the store closed, or make another.
-const OUTSIDE: [&str; 6] = [
+const OUTSIDE: [&str; 7] = [
     "create",
     "check",
     "inspect",
     "repair",
     "completions",
+    "man",
     "shell",
 ];
 /// What a shell has beside the table.

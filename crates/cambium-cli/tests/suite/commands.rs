@@ -351,6 +351,18 @@ fn completions_and_help_are_data() {
 }
 
 #[test]
+fn each_command_has_a_man_page() {
+    let place = Place::empty();
+    fs::create_dir(place.path("man1")).unwrap();
+    place.run(["man", "man1"]).done();
+    for page in ["cambium.1", "cambium-import.1", "cambium-snapshot-create.1"] {
+        let text = fs::read_to_string(place.path("man1").join(page)).unwrap();
+        assert!(text.contains(".SH SYNOPSIS"), "{page}: {text}");
+    }
+    place.run(["man", "nowhere"]).refused(3, &["nowhere"]);
+}
+
+#[test]
 fn create_needs_an_empty_folder() {
     let place = Place::with_store();
     place.run(["create", "s"]).refused(3, &["store already"]);

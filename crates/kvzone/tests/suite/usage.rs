@@ -1,5 +1,8 @@
 //! What `kvzone run` refuses, and what it leaves out.
 
+use std::fs;
+use std::path::Path;
+
 use crate::harness::{folder, kvzone, run, runs, text, words};
 
 #[test]
@@ -144,4 +147,57 @@ fn more_keys_than_memory_has_room_for_are_refused_before_anything_is_made_of_the
     let words = text(&output.stderr);
     assert!(words.contains("find memory in this machine"), "{words}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// The markdown files of a file or below a folder, as text.
+fn pages(path: &Path, found: &mut Vec<String>) {
+    match fs::read_dir(path) {
+        Ok(entries) => entries
+            .flatten()
+            .for_each(|entry| pages(&entry.path(), found)),
+        Err(_) if path.extension().is_some_and(|end| end == "md") => {
+            found.push(fs::read_to_string(path).unwrap());
+        }
+        Err(_) => {}
+    }
+}
+
+/// The words of a line of a shell, up to what is a comment or explains it.
+fn split(line: &str) -> Vec<String> {
+    let line = line.split("  ").next().unwrap_or_default();
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    for letter in line.chars() {
+        match letter {
+            '"' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            letter => words.last_mut().expect("a word").push(letter),
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[test]
+fn every_line_of_the_pages_is_a_command_line() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut texts = Vec::new();
+    pages(&root.join("README.md"), &mut texts);
+    pages(&root.join("docs"), &mut texts);
+    let mut count = 0;
+    for text in texts {
+        let text = text.replace("\\\n", "");
+        let lines = text
+            .lines()
+            .map(|line| line.trim_start_matches("target/release/"));
+        // Forms with brackets are no commands, and `SCALE` stands for a number.
+        for line in lines.filter(|line| line.starts_with("kvzone ") && !line.contains(" [-")) {
+            let line = line.replace("SCALE", "1");
+            let line = line.split_once(" #").map_or(&*line, |(before, _)| before);
+            let parsed = kvzone::command().try_get_matches_from(split(line));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            count += 1;
+        }
+    }
+    assert!(count > 40, "{count}");
 }

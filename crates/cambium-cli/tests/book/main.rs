@@ -1,0 +1,283 @@
+//! The shell sessions of the README and of `docs/` are run.
+//!
+//! A block ` ```console ` is a session: lines that begin with `$ ` are commands for bash, the
+//! lines behind a command are its output. In expected output `...` stands for any text, and a
+//! line of it alone for any lines; `[exit status N]` is the last line of a command that fails.
+//! A block ` ```console,server ` has one command that goes on in the background: the session
+//! continues once its output has a line with `ready`.
+//!
+//! The blocks of a page run one after the other in one empty folder, in name spaces of their
+//! own for processes and network, so that servers have their usual ports and end with the page.
+//! A page that needs a program, or a name space, that is not here is skipped, which the test
+//! prints on standard error. Rust blocks are doctests of crate `cambium`; Python blocks run in
+//! the suite of `cambium-python`, and those in C in `.ci/installed`.
+#![forbid(unsafe_code)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A command of a session, and what it has to print.
+#[derive(Debug, PartialEq)]
+struct Step {
+    /// Where the command stands in its page, from 1.
+    line: usize,
+    command: String,
+    expected: Vec<String>,
+    /// Whether it goes on in the background.
+    server: bool,
+}
+
+/// The steps of all sessions of a page.
+fn steps(page: &str) -> Vec<Step> {
+    let mut found: Vec<Step> = Vec::new();
+    let mut session = None;
+    for (position, line) in page.lines().enumerate() {
+        if let Some(kind) = line.strip_prefix("```") {
+            session = match kind {
+                "console" => Some(false),
+                "console,server" => Some(true),
+                _ => None,
+            };
+            continue;
+        }
+        let Some(server) = session else {
+            continue;
+        };
+        if let Some(command) = line.strip_prefix("$ ") {
+            found.push(Step {
+                line: position + 1,
+                command: command.to_string(),
+                expected: Vec::new(),
+                server,
+            });
+        } else if let Some(step) = found.last_mut() {
+            match step.command.ends_with('\\') && step.expected.is_empty() {
+                true => step.command = format!("{}\n{line}", step.command),
+                false => step.expected.push(line.to_string()),
+            }
+        }
+    }
+    found
+}
+
+/// Whether a line is as expected, where `...` stands for any text.
+fn line_matches(expected: &str, line: &str) -> bool {
+    match expected.split_once("...") {
+        None => expected == line,
+        Some((before, after)) => line.strip_prefix(before).is_some_and(|rest| {
+            let ends = rest.char_indices().map(|(at, _)| at).chain([rest.len()]);
+            ends.into_iter().any(|at| line_matches(after, &rest[at..]))
+        }),
+    }
+}
+
+/// Whether the output of a command is as expected.
+fn matches(expected: &[String], output: &[&str]) -> bool {
+    match expected.split_first() {
+        None => output.is_empty(),
+        Some((line, rest)) if line == "..." => {
+            (0..=output.len()).any(|passed| matches(rest, &output[passed..]))
+        }
+        Some((line, rest)) => match output.split_first() {
+            Some((first, others)) => line_matches(line, first) && matches(rest, others),
+            None => false,
+        },
+    }
+}
+
+/// What stands before the output of a command, and no command prints.
+const MARK: char = '\u{1}';
+
+/// The steps as a program of bash that prints a mark before each output.
+fn script(steps: &[Step]) -> String {
+    let mut text = String::from("ip link set lo up\n");
+    for (number, step) in steps.iter().enumerate() {
+        text.push_str("printf '\\001'\n");
+        // Writing to a string cannot fail.
+        _ = match step.server {
+            true => writeln!(
+                text,
+                "{{ {} ; }} >server-{number}.log 2>&1 </dev/null &\n\
+                 for turn in {{1..100}}; do grep -q ready server-{number}.log && break; sleep 0.1; done\n\
+                 cat server-{number}.log",
+                step.command
+            ),
+            false => writeln!(
+                text,
+                "{{ {}\n}} 2>&1 </dev/null\nstatus=$?\n\
+                 [ $status = 0 ] || printf '[exit status %d]\\n' $status",
+                step.command
+            ),
+        };
+    }
+    text
+}
+
+/// The folder of the programs that Cargo built.
+fn programs() -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_cambium"));
+    program.parent().unwrap_or(Path::new(".")).to_path_buf()
+}
+
+/// Runs the steps in an empty folder; the differences found, one a text.
+fn run(steps: &[Step]) -> Vec<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let ran = Command::new("unshare")
+        .args([
+            "--map-root-user",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+        ])
+        .args(["bash", "-c", &script(steps)])
+        .current_dir(folder.path())
+        .env("PATH", format!("{}:{path}", programs().display()))
+        .env("HOME", folder.path())
+        .env_remove("RUST_LOG")
+        .output()
+        .expect("unshare");
+    let output = String::from_utf8_lossy(&ran.stdout);
+    let outputs = output.split(MARK).skip(1).chain(std::iter::repeat(""));
+    let compared = steps
+        .iter()
+        .zip(outputs.map(|text| text.trim_start_matches('\n')));
+    let differing = compared.filter(|(step, output)| {
+        let lines: Vec<&str> = output.lines().map(str::trim_end).collect();
+        !matches(&step.expected, &lines)
+    });
+    differing
+        .map(|(step, output)| format!("line {}: $ {}\n{output}", step.line, step.command))
+        .collect()
+}
+
+/// The program of each command of a session: the first word that sets no variable.
+fn words(steps: &[Step]) -> impl Iterator<Item = &str> {
+    let commands = steps.iter().map(|step| step.command.split_whitespace());
+    commands.filter_map(|mut words| words.find(|word| !word.contains('=')))
+}
+
+fn is_there(program: &str) -> bool {
+    let found = Command::new("bash")
+        .args(["-c", "command -v -- \"$0\"", program])
+        .env(
+            "PATH",
+            format!(
+                "{}:{}",
+                programs().display(),
+                std::env::var("PATH").unwrap_or_default()
+            ),
+        )
+        .output();
+    found.is_ok_and(|found| found.status.success())
+}
+
+/// Why the steps cannot be run here.
+fn missing(steps: &[Step]) -> Option<String> {
+    let space = Command::new("unshare")
+        .args([
+            "--map-root-user",
+            "--net",
+            "--pid",
+            "--fork",
+            "ip",
+            "link",
+            "set",
+            "lo",
+            "up",
+        ])
+        .output();
+    if !space.is_ok_and(|space| space.status.success()) {
+        return Some("unshare and ip cannot make a name space".to_string());
+    }
+    words(steps)
+        .find(|word| !is_there(word))
+        .map(|word| format!("there is no program {word}"))
+}
+
+/// The markdown files below a folder.
+fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            pages(&path, found);
+        } else if path.extension().is_some_and(|end| end == "md") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_sessions_of_the_pages_are_as_shown() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut all = vec![root.join("README.md")];
+    pages(&root.join("docs"), &mut all);
+    all.sort();
+    let mut wrong = String::new();
+    let mut count = 0;
+    for page in all {
+        let steps = steps(&fs::read_to_string(&page).expect("a page"));
+        if steps.is_empty() {
+            continue;
+        }
+        count += steps.len();
+        if let Some(why) = missing(&steps) {
+            eprintln!("book: SKIPPED {}: {why}", page.display());
+            continue;
+        }
+        for difference in run(&steps) {
+            // Writing to a string cannot fail.
+            _ = writeln!(wrong, "{}, {difference}", page.display());
+        }
+    }
+    assert!(count > 20, "{count} commands in all pages");
+    assert!(
+        wrong.is_empty(),
+        "these differ from what the pages show:\n{wrong}"
+    );
+}
+
+#[test]
+fn a_session_is_read_as_steps() {
+    let page = "```text\n$ no\n```\n```console\n$ echo a \\\n  b\na b\n```\n\
+                ```console,server\n$ serve\nready\n```\n";
+    let step = |line, command: &str, expected: &str, server| Step {
+        line,
+        command: command.to_string(),
+        expected: vec![expected.to_string()],
+        server,
+    };
+    let expected = [
+        step(5, "echo a \\\n  b", "a b", false),
+        step(10, "serve", "ready", true),
+    ];
+    assert_eq!(steps(page), expected);
+}
+
+#[test]
+fn output_that_differs_is_found() {
+    let owned = |lines: &[&str]| -> Vec<String> { lines.iter().map(ToString::to_string).collect() };
+    for (expected, output, same) in [
+        (&["a"][..], &["a"][..], true),
+        (&["a"], &["b"], false),
+        (&["a"], &["a", "b"], false),
+        (&["a", "b"], &["a"], false),
+        (&["a ... c"], &["a b c"], true),
+        (&["a ... c"], &["a b d"], false),
+        (&["...", "c"], &["a", "b", "c"], true),
+        (&["...", "c"], &["a", "b"], false),
+    ] {
+        assert_eq!(
+            matches(&owned(expected), output),
+            same,
+            "{expected:?}, {output:?}"
+        );
+    }
+    let page = "```console\n$ cambium get trees oak\nQuercus\n```\n";
+    if missing(&steps(page)).is_none() {
+        assert_eq!(run(&steps(page)).len(), 1, "there is no store");
+    }
+}
