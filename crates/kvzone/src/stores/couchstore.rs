@@ -12,6 +12,7 @@
 //! | `cache_bytes` | 0 | the operating system's cache alone |
 //! | `read_ahead` | 1 | documents and nodes are read one by one |
 //! | `compaction_threshold` | 30 | percent stale, as in the paper (section 4.2) |
+//! | `cleaning` | off | the whole store is rewritten, as in the paper |
 //!
 //! It is no measurement of Couchstore: its format, its Erlang-born B+-tree with
 //! chunked nodes and its by-sequence index are not here. All other options can
@@ -26,12 +27,13 @@ use kvzone_core::error::{Error, Result};
 
 const NAME: &str = "forest-couchstore";
 
-const OPTIONS: [(&str, &str); 5] = [
+const OPTIONS: [(&str, &str); 6] = [
     ("index", "btree"),
     ("write_buffer_entries", "1"),
     ("cache_bytes", "0"),
     ("read_ahead", "1"),
     ("compaction_threshold", "30"),
+    ("cleaning", "off"),
 ];
 
 /// Engine `forest`, set as said above.

@@ -76,6 +76,8 @@ static PAPER: Paper = Paper {
             &[FOREST],
             &[
                 ("compaction_threshold", Setting::Is("30")),
+                // As published: the whole store is rewritten.
+                ("cleaning", Setting::Is("off")),
                 ("write_buffer_bytes", Setting::OfMemory(4, 144)),
                 ("compaction_memory_bytes", Setting::OfMemory(1, 8)),
             ],
