@@ -114,13 +114,19 @@ impl World {
         let mut batch = Vec::new();
         let mut expected = BTreeSet::new();
         for (key, put) in changes {
-            let change = if put {
-                Change::Put(self.shelf.add(&key))
-            } else {
-                Change::Remove
+            let change = match (put, self.model.get(&key)) {
+                // Half of those that are there move, as when a document is rewritten.
+                (true, Some(&from)) if from % 2 == 0 => Change::Move {
+                    from,
+                    to: self.shelf.add(&key),
+                },
+                (true, _) => Change::Put(self.shelf.add(&key)),
+                (false, _) => Change::Remove,
             };
             let old = match change {
-                Change::Put(document) => self.model.insert(key.clone(), document),
+                Change::Put(document) | Change::Move { to: document, .. } => {
+                    self.model.insert(key.clone(), document)
+                }
                 Change::Remove => self.model.remove(&key),
             };
             expected.extend(old);
