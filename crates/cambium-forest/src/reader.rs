@@ -8,7 +8,7 @@
 //! |---|---|
 //! | appends records, nodes and headers | ends its log at the last record that it has met |
 //! | replaces the file by a compaction, and removes its name | has the file open |
-//! | gives the beginning of a file back that only consumers need | holds a shared lock of each file that it has open; the writer frees space only under an exclusive one |
+//! | gives the beginning of a file back (a cleaned tail, or what only consumers need) | holds a shared lock of each file that it has open; the writer frees space only under an exclusive one, and rewrites the store where it gets none |
 //! | dies, and is followed by a writer that recovers | has met no more than what that writer keeps, and writes over itself |
 //!
 //! While the reader reads superblock and log, the writer changes both. A copy of the
