@@ -65,6 +65,8 @@ pub(crate) use pace::Flushed;
 
 /// A cleaning moves about this part of what is live, at most.
 const MOST_MOVED: u64 = 4;
+/// A tail may always be this part of the log.
+const LONGEST_TAIL: u64 = 8;
 /// A tail that is shorter than this part of the least file that is cleaned is not worth the
 /// work.
 const PART_OF_LEAST: u64 = 16;
@@ -195,6 +197,8 @@ impl Core {
         let wanted = (excess / share).saturating_mul(1000);
         // A flush shall not take long.
         let most = (live / MOST_MOVED / (1001 - share.min(1000))).saturating_mul(1000);
+        // Where next to nothing lives, no cleaning takes long.
+        let most = most.max(used / LONGEST_TAIL);
         Some(wanted.min(most).max(self.least_tail()))
     }
 
@@ -370,6 +374,10 @@ impl Core {
             reclaimed,
             ..flushed
         };
+        if tail.is_none() && self.owes_hole() {
+            // Readers keep a tail: slow writers would not make room.
+            return self.release_writers();
+        }
         self.pace_cleaning(header, &self.view.load(), &flushed);
     }
 
