@@ -17,8 +17,8 @@
 //! What the paper leaves open is settled here: a crash at any point leaves a prefix
 //! of the writes ([`recovery`]), a flush stops neither readers nor writers
 //! ([`flush`]), a snapshot sees one moment through flushes and compaction
-//! ([`view`]), a compaction goes on beside both and proves that it lost nothing
-//! ([`compact`]).
+//! ([`view`]), stale space comes back with flushes ([`cleaning`]), and a compaction goes on
+//! beside readers and writers and proves that it lost nothing ([`compact`]).
 //!
 //! ```
 //! use cambium_api::{Durability, EngineKind, OptionValues};

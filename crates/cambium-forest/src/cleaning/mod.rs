@@ -86,8 +86,8 @@ pub(crate) struct Tail {
     is_kept_too_long: bool,
 }
 
-/// A cleaning where nothing is buffered makes the file smaller by this part at least, or is
-/// not repeated until writers have logged as much.
+/// A cleaning without a flush frees this part of the file at least; if not, the next one
+/// waits until writers have logged as much.
 const LEAST_GAIN: u64 = 64;
 
 impl Tail {
@@ -109,8 +109,8 @@ pub(crate) struct Cleaning {
     cleaned: Mutex<Option<Cleaned>>,
     /// Of a thousand bytes of the last tail, those that were stale; 0: not known.
     stale: AtomicU64,
-    /// Where nothing is buffered, a cleaning has been of no use until writers have logged
-    /// so much.
+    /// A cleaning without a flush has freed too little: the next one waits until writers
+    /// have logged so many bytes in all.
     apart_from: AtomicU64,
     /// Where the log ended when it was last looked whether writers rest.
     end: AtomicU64,
@@ -175,7 +175,8 @@ impl Core {
         Ok(is_given_up.then_some(tail))
     }
 
-    /// How long a tail would bring the stale share below its bound; `None` where it is.
+    /// Length of a tail that brings the stale share below its bound; `None` if the share is
+    /// below.
     fn bytes_to_clean(&self, header: &DatabaseHeader, view: &View) -> Option<u64> {
         let tuning = &self.tuning.compaction;
         let used = view.database.log.used_bytes();
@@ -348,8 +349,8 @@ impl Core {
         self.cleaning.put_off.begin(&*self.environment.clock);
     }
 
-    /// A flush is done, which may have cleaned a tail and moved so many bytes of it;
-    /// `before` is the view that may still be read.
+    /// Takes the result of a flush: the tail that it cleaned, the bytes that it moved, and the
+    /// view from before, which readers may still hold.
     pub fn note_cleaned(
         &self,
         (tail, moved): (Option<&Tail>, u64),
@@ -381,7 +382,7 @@ impl Core {
         self.pace_cleaning(header, &self.view.load(), &flushed);
     }
 
-    /// A part of a file is to be given back when views of an era are gone.
+    /// Notes a part of a file that is freed when all views of an era are gone.
     pub fn owe_hole(&self, database: Arc<Database>, until: u64, readers: &Arc<Era>) {
         *lock(&self.cleaning.cleaned) = Some(Cleaned {
             database,
@@ -391,7 +392,7 @@ impl Core {
         });
     }
 
-    /// An opening may find a tail that was cleaned and not given back.
+    /// Notes the tail that an earlier opening cleaned; it may not have freed it.
     pub fn owe_what_was_cleaned(&self) {
         let view = self.view.load();
         let (database, begin) = (&view.database, view.database.log.begin());
