@@ -114,18 +114,18 @@ impl ChangeFeed for Feed {
             self.core.history.refuse_rolled_back(self.last)?;
             let begin = self.reader.database.log.begin();
             if self.reader.position() < begin {
-                self.refuse_given_back()?;
+                if self.begin_behind_hole()? {
+                    continue;
+                }
                 // What lies before that the feed has shown.
                 self.reader.skip_to(begin);
             }
             match self.read_on() {
                 Ok(None) => {}
                 Ok(batch) => return Ok(batch),
-                Err(error) => {
-                    // A cleaning may have made a hole of what was read.
-                    self.refuse_given_back()?;
-                    return Err(error);
-                }
+                // A cleaning may have made a hole of what was read.
+                Err(_) if self.begin_behind_hole()? => {}
+                Err(error) => return Err(error),
             }
         }
     }
@@ -158,13 +158,25 @@ impl Feed {
         Ok(true)
     }
 
-    /// Refuses to go on where a cleaning has given back changes that were not shown.
-    fn refuse_given_back(&self) -> Result<()> {
+    /// Begins at a newer header where a cleaning has given back changes that the feed leaves
+    /// out; false where it has given back none that come next.
+    ///
+    /// # Errors
+    /// `HistoryLost` where the feed would have shown them.
+    fn begin_behind_hole(&mut self) -> Result<bool> {
         let from = &self.reader.database.changes_from;
-        match self.last < from.load(Ordering::Acquire) {
-            true => Err(lost(self.core.history.oldest())),
-            false => Ok(()),
+        let from = from.load(Ordering::Acquire);
+        if self.last >= from {
+            return Ok(false);
         }
+        if self.after < from {
+            return Err(lost(self.core.history.oldest()));
+        }
+        let (reader, header) = self.core.reader_after(self.after)?;
+        (self.reader, self.names) = (reader, names_of(&header));
+        (self.last, self.limit) = (header.sequence, 0);
+        self.partial = None;
+        Ok(true)
     }
 
     /// Takes the next record; answers the batch that it completes.
