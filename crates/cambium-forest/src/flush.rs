@@ -138,6 +138,8 @@ impl Core {
         let logged = point
             .replay_from
             .saturating_sub(maintenance.header.replay_from);
+        let unfinished = &self.cleaning.unfinished;
+        unfinished.fetch_or(tail.is_some(), Ordering::Relaxed);
         let applied = self
             .apply_source(&view, &known, (source, tail.as_ref()), point.sequence)
             .inspect_err(|_| {
@@ -168,6 +170,7 @@ impl Core {
             .append_roots(maintenance, database, header, &roots, copies)
             .inspect_err(|_| self.abandon_runs(database, &applied.runs))?;
         self.name_header(maintenance, database, named, copies)?;
+        unfinished.store(false, Ordering::Relaxed);
         maintenance.sealed_at = None;
         if source.is_run() || !self.has_bug(SeededBug::PackedPlaceKept) {
             maintenance.packed_at = None;

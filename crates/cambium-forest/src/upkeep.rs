@@ -145,6 +145,9 @@ impl Core {
             let (database, roots) = (&view.database, &view.roots);
             self.publish(maintenance, database, header, roots, Copies::One)?;
         }
+        if self.cleaning.unfinished.load(Ordering::Relaxed) {
+            self.sync_log(&view.database)?;
+        }
         let before = maintenance.root;
         maintenance.root.clean = true;
         maintenance.root.end = self.synced_end(&view.database);

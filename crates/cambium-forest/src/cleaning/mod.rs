@@ -44,7 +44,7 @@ use std::sync::{Arc, Weak};
 use cambium_base::Result;
 use cambium_io::LockMode;
 use cambium_io::sync::Mutex;
-use cambium_io::sync::atomic::{AtomicU64, Ordering};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::core::{Core, Maintenance, lock};
@@ -118,6 +118,9 @@ pub(crate) struct Cleaning {
     grown: AtomicU64,
     rates: pace::Rates,
     put_off: PutOff,
+    /// A flush with a cleaning has not come to its end: the log may have blocks that no sync
+    /// covers, and nothing repeats it.
+    pub unfinished: AtomicBool,
 }
 
 #[derive(Debug)]
