@@ -96,7 +96,7 @@ pub(crate) struct Core {
     pub nodes_of_tries: AtomicU64,
     /// About how many bytes these and their documents take.
     pub bytes_of_tries: AtomicU64,
-    /// What cleanings have left to do.
+    /// The state of cleaning.
     pub cleaning: Cleaning,
     /// What a compaction asks of writers.
     pub pressure: Pressure,

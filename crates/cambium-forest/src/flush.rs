@@ -203,7 +203,6 @@ impl Core {
             time: self.environment.clock.monotonic() - began,
             logged,
             nodes: applied.nodes * view.database.node_bytes(),
-            reclaimed: 0,
         };
         let cleaned = (tail.as_ref(), applied.moved);
         self.note_cleaned(cleaned, (&maintenance.header, &view), flushed);

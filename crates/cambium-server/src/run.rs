@@ -277,7 +277,7 @@ fn raise_descriptor_limit(settings: &Settings) {
     }
 }
 
-/// What a server is made of, beside its store.
+/// The parts of a server beside its store.
 struct Parts {
     joined: Option<Joined>,
     environment: Environment,

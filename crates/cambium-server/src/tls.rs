@@ -18,7 +18,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// What handshakes use from now on; those that are over keep what they have.
+/// The server's certificate: new handshakes use the files that were read last; established
+/// connections keep theirs.
 #[derive(Debug)]
 pub struct Tls {
     certificate: PathBuf,

@@ -1,4 +1,4 @@
-//! What a crate needs to be published.
+//! The metadata that a crate needs to be published.
 //!
 //! A crate says `publish = false`, or has what the registry shows of it. Dependencies within
 //! the workspace name the workspace's version, except on crates that are not published: those
@@ -10,7 +10,7 @@ use crate::layers::is_manifest;
 use crate::violation::Violation;
 use crate::workspace::TextFile;
 
-/// What the registry shows.
+/// The fields that the registry shows.
 const SHOWN: &[&str] = &[
     "description",
     "license",

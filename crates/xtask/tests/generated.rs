@@ -44,7 +44,7 @@ struct Format {
     name: &'static str,
     /// Its title.
     title: &'static str,
-    /// What stands before the tables.
+    /// The text before the tables.
     about: &'static str,
     /// The tables.
     layouts: Vec<&'static Layout>,

@@ -87,7 +87,7 @@ fn matches(expected: &[String], output: &[&str]) -> bool {
     }
 }
 
-/// What stands before the output of a command, and no command prints.
+/// A line before the output of each command; no command prints it.
 const MARK: char = '\u{1}';
 
 /// The steps as a program of bash that prints a mark before each output.

@@ -117,7 +117,7 @@ impl ChangeFeed for Feed {
                 if self.begin_behind_hole()? {
                     continue;
                 }
-                // What lies before that the feed has shown.
+                // The feed has shown the changes before that.
                 self.reader.skip_to(begin);
             }
             match self.read_on() {
@@ -172,10 +172,8 @@ impl Feed {
         if self.after < from {
             return Err(lost(self.core.history.oldest()));
         }
-        let (reader, header) = self.core.reader_after(self.after)?;
-        (self.reader, self.names) = (reader, names_of(&header));
-        (self.last, self.limit) = (header.sequence, 0);
-        self.partial = None;
+        self.read_after(self.after)?;
+        self.limit = 0;
         Ok(true)
     }
 
@@ -193,10 +191,17 @@ impl Feed {
     }
 
     fn enter_next_file(&mut self) -> Result<()> {
-        let (reader, header) = self.core.reader_after(self.last)?;
+        let shown = self.last;
+        self.read_after(shown)?;
+        self.after = self.after.max(shown);
+        Ok(())
+    }
+
+    /// Reads on at the newest header that is not past a number.
+    fn read_after(&mut self, number: u64) -> Result<()> {
+        let (reader, header) = self.core.reader_after(number)?;
         self.reader = reader;
         self.names = names_of(&header);
-        self.after = self.after.max(self.last);
         self.last = header.sequence;
         self.partial = None;
         Ok(())

@@ -65,6 +65,15 @@ impl Files {
         let all = self.positions.iter().chain(&self.moving);
         all.copied().filter(|&at| at >= self.oldest).min()
     }
+
+    /// History begins after a write of the current file; no older file is needed.
+    fn begin_after(&mut self, write: u64) {
+        let before = std::mem::take(&mut self.kept);
+        let numbers = before.iter().map(|known| known.file.file.number);
+        self.unneeded.extend(numbers);
+        self.current_from = write;
+        self.oldest = write;
+    }
 }
 
 impl History {
@@ -251,11 +260,7 @@ impl History {
         if is_needed && !is_kept_too_long {
             return false;
         }
-        let before = std::mem::take(&mut files.kept);
-        let numbers = before.iter().map(|known| known.file.file.number);
-        files.unneeded.extend(numbers);
-        files.current_from = after;
-        files.oldest = after;
+        files.begin_after(after);
         self.is_due.store(true, Ordering::Release);
         true
     }
@@ -290,11 +295,7 @@ impl History {
     /// A rollback ends history.
     pub fn roll_back(&self, to: u64) {
         let mut files = lock(&self.files);
-        let before = std::mem::take(&mut files.kept);
-        let numbers = before.iter().map(|known| known.file.file.number);
-        files.unneeded.extend(numbers);
-        files.current_from = to;
-        files.oldest = to;
+        files.begin_after(to);
         self.rolled_back.store(to, Ordering::Release);
         self.is_due.store(true, Ordering::Release);
     }

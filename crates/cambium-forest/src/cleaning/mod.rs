@@ -70,7 +70,7 @@ const LONGEST_TAIL: u64 = 8;
 /// A tail that is shorter than this part of the least file that is cleaned is not worth the
 /// work.
 const PART_OF_LEAST: u64 = 16;
-/// Of the file that offsets can address, a cleaned log uses this part; then the store is
+/// A cleaned log may use this part of the offsets that can be addressed; then the store is
 /// rewritten, and offsets begin anew.
 const PART_OF_OFFSETS: u64 = 2;
 
@@ -102,12 +102,12 @@ impl Tail {
     }
 }
 
-/// What cleanings have left to do, and what they have learnt.
+/// The state of cleaning: the tail that is still to be freed, and estimates for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Cleaning {
     /// The tail that nothing on the device leads to.
     cleaned: Mutex<Option<Cleaned>>,
-    /// Of a thousand bytes of the last tail, those that were stale; 0: not known.
+    /// Stale bytes in a thousand bytes of the last tail; 0: not known.
     stale: AtomicU64,
     /// A cleaning without a flush has freed too little: the next one waits until writers
     /// have logged so many bytes in all.
@@ -153,8 +153,7 @@ impl Core {
     pub fn plan_cleaning(&self, maintenance: &Maintenance, view: &View) -> Result<Option<Tail>> {
         let header = &maintenance.header;
         self.give_tail_back();
-        let is_cleaned = lock(&self.cleaning.cleaned).is_none();
-        if !is_cleaned
+        if self.owes_hole()
             || !self.cleans(header)
             || self.pressure.runs.load(Ordering::Relaxed)
             || self.cleaning.put_off.lasts(&*self.environment.clock)
@@ -184,7 +183,7 @@ impl Core {
         let tuning = &self.tuning.compaction;
         let used = view.database.log.used_bytes();
         let behind = view.database.log.end().saturating_sub(header.replay_from);
-        // What is not in the tries yet replaces as much as what the last flush carried.
+        // Writes that are not in the tries yet replace as large a share as the last flush did.
         let replaced = self.pressure.replaced.load(Ordering::Relaxed).min(1000);
         let live = self.live_bytes(view) + behind / 1000 * (1000 - replaced);
         let stale = used.saturating_sub(live);
@@ -374,15 +373,11 @@ impl Core {
         }
         let grown = flushed.logged + flushed.nodes;
         self.cleaning.grown.store(grown, Ordering::Relaxed);
-        let flushed = Flushed {
-            reclaimed,
-            ..flushed
-        };
         if tail.is_none() && self.owes_hole() {
             // Readers keep a tail: slow writers would not make room.
             return self.release_writers();
         }
-        self.pace_cleaning(header, &self.view.load(), &flushed);
+        self.pace_cleaning(header, &self.view.load(), (&flushed, reclaimed));
     }
 
     /// Notes a part of a file that is freed when all views of an era are gone.

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use cambium_base::{Result, SequenceNumber, Value};
+use cambium_base::{Result, Value};
 use cambium_index::NodeAddress;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::{RecordHeader, record_bytes};
@@ -16,7 +16,7 @@ use super::Tail;
 use crate::core::{Core, lock};
 use crate::database::{Database, Document};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress, PACKED_BLOCK_BYTES};
-use crate::format::{FLAG_MOVED, NamespaceRoot, document_auxiliary, kind};
+use crate::format::{NamespaceRoot, document_auxiliary, kind, moved_record};
 use crate::index::IndexCursor;
 use crate::nodes::{Nodes, PassingNodes};
 use crate::packed_block::{Packer, Packing};
@@ -44,7 +44,7 @@ pub(crate) struct Moves<'a> {
 }
 
 impl<'a> Moves<'a> {
-    /// Of the trie under a root.
+    /// The moves of the trie under a root.
     pub fn new(
         core: &'a Core,
         database: &'a Database,
@@ -257,14 +257,6 @@ impl Parcel {
         let whole = self.end.next_multiple_of(PACKED_BLOCK_BYTES) as usize;
         let mut bytes = Vec::with_capacity(whole);
         let mut places = Vec::new();
-        let moved = |kind, sequence, auxiliary| RecordHeader {
-            kind,
-            flags: FLAG_MOVED,
-            sequence: SequenceNumber(sequence),
-            session,
-            auxiliary,
-            ..RecordHeader::default()
-        };
         for item in &self.items {
             bytes.resize(item.at as usize, 0);
             let offset = start + item.at;
@@ -275,13 +267,15 @@ impl Parcel {
                 What::Record(document) => {
                     let (key, value) = (&*document.key, &*document.value);
                     let auxiliary = document_auxiliary(document.namespace, key.len());
-                    let header = moved(kind::PUT, document.sequence, auxiliary);
+                    let header = moved_record(kind::PUT, session, document.sequence, auxiliary);
                     let taken = encode(header, &[key, value]);
                     places.push(DocumentAddress::new(offset, taken, key));
                 }
                 What::Block(packer, payload) => {
                     let auxiliary = document_auxiliary(packer.namespace(), 0);
-                    encode(moved(kind::PACKED, packer.lowest(), auxiliary), &[payload]);
+                    let lowest = packer.lowest();
+                    let header = moved_record(kind::PACKED, session, lowest, auxiliary);
+                    encode(header, &[payload]);
                     places.extend(packer.addresses(offset));
                 }
             }

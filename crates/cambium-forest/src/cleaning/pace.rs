@@ -13,9 +13,9 @@ use crate::core::{Core, lock};
 use crate::format::DatabaseHeader;
 use crate::view::View;
 
-/// Of what cleaning gives back, writers may add this share where the file is as large as it
-/// may be; by so much less or more for each part by which it is larger or smaller; and
-/// always the least share.
+/// Writers may add as much as cleaning gives back while the file has the size that the
+/// threshold allows. The share changes by so much for each part by which the file is larger or
+/// smaller, and is never below the least one.
 const STEEPNESS: f64 = 2.0;
 const LEAST_SHARE: f64 = 0.25;
 /// Writers that may add so much more are not slowed.
@@ -23,7 +23,7 @@ const FREE_SHARE: f64 = 1.5;
 /// Rates are those of about so many flushes.
 const FLUSHES: f64 = 4.0;
 
-/// What flushes and cleanings of late have come to, each less by a part with every flush.
+/// Sums over recent flushes; each flush reduces the older ones by a part.
 #[derive(Debug, Default)]
 pub(super) struct Rates(Mutex<Recent>);
 
@@ -46,22 +46,21 @@ impl Recent {
     }
 }
 
-/// What one flush has come to.
+/// The work of one flush: its duration, the bytes that writers had logged, and those of nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flushed {
     pub time: Duration,
     pub logged: u64,
     pub nodes: u64,
-    pub reclaimed: u64,
 }
 
 impl Rates {
-    fn note(&self, flushed: &Flushed) -> Recent {
+    fn note(&self, flushed: &Flushed, reclaimed: u64) -> Recent {
         let mut recent = lock(&self.0);
         let rest = 1.0 - 1.0 / FLUSHES;
         *recent = Recent {
             seconds: recent.seconds * rest + flushed.time.as_secs_f64(),
-            reclaimed: recent.reclaimed * rest + flushed.reclaimed as f64,
+            reclaimed: recent.reclaimed * rest + reclaimed as f64,
             logged: recent.logged * rest + flushed.logged as f64,
             nodes: recent.nodes * rest + flushed.nodes as f64,
         };
@@ -71,8 +70,13 @@ impl Rates {
 
 impl Core {
     /// Slows writers as far as the file has outgrown what it may have, or lets them go.
-    pub(super) fn pace_cleaning(&self, header: &DatabaseHeader, view: &View, flushed: &Flushed) {
-        let recent = self.cleaning.rates.note(flushed);
+    pub(super) fn pace_cleaning(
+        &self,
+        header: &DatabaseHeader,
+        view: &View,
+        (flushed, reclaimed): (&Flushed, u64),
+    ) {
+        let recent = self.cleaning.rates.note(flushed, reclaimed);
         if !self.environment.executor.runs_tasks() || !self.cleans(header) {
             return;
         }

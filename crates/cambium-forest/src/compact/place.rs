@@ -5,9 +5,9 @@
 //! a document's address is known once its block is written. Other documents are records
 //! of their own, as writers append them.
 
-use cambium_base::{Result, SequenceNumber};
+use cambium_base::Result;
 use cambium_io::Advice;
-use cambium_storage::record::{RecordHeader, record_bytes};
+use cambium_storage::record::record_bytes;
 
 use super::Compaction;
 use super::copy::Tree;
@@ -15,7 +15,7 @@ use super::fetch::Window;
 use crate::core::Core;
 use crate::database::{Database, DocumentBytes};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress, PACKED_BLOCK_BYTES};
-use crate::format::{FLAG_MOVED, NamespaceRoot, document_auxiliary, kind};
+use crate::format::{NamespaceRoot, document_auxiliary, kind, moved_record};
 use crate::index::Change;
 use crate::nodes::NodeRuns;
 use crate::packed_block::{Packer, Packing};
@@ -341,18 +341,6 @@ impl Compaction {
         file.advise(start, end - start, Advice::DontNeed);
         self.unhurried = end;
     }
-
-    /// The header of a record with what was moved.
-    fn moved_header(&self, kind: u8, sequence: u64, auxiliary: u32) -> RecordHeader {
-        RecordHeader {
-            kind,
-            flags: FLAG_MOVED,
-            sequence: SequenceNumber(sequence),
-            session: self.session,
-            auxiliary,
-            ..RecordHeader::default()
-        }
-    }
 }
 
 /// Appends what a packer has to the new file; answers where each of its documents is.
@@ -367,7 +355,7 @@ fn append_packed(compaction: &mut Compaction, packer: &Packer) -> Result<Vec<Doc
     let log = &compaction.database.log;
     log.pad_to(PACKED_BLOCK_BYTES);
     let auxiliary = document_auxiliary(packer.namespace(), 0);
-    let header = compaction.moved_header(kind::PACKED, packer.lowest(), auxiliary);
+    let header = moved_record(kind::PACKED, compaction.session, packer.lowest(), auxiliary);
     let start = log.append(&header, &[&packer.encode()]);
     let places: Vec<DocumentAddress> = packer.addresses(start).collect();
     let bytes = places.iter().map(|place| place.most_bytes()).sum();
@@ -390,7 +378,7 @@ fn append_record(
     let bytes = record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
     compaction.make_room(bytes)?;
     let auxiliary = document_auxiliary(namespace, key.len());
-    let header = compaction.moved_header(kind::PUT, sequence, auxiliary);
+    let header = moved_record(kind::PUT, compaction.session, sequence, auxiliary);
     let offset = compaction.database.log.append(&header, &[key, value]);
     let to = DocumentAddress::new(offset, bytes, key);
     compaction.pace.note_filled(to.most_bytes(), bytes);

@@ -8,7 +8,7 @@ use cambium_base::{FileNumber, SequenceNumber};
 use cambium_index::NodeAddress;
 use cambium_storage::record::RecordHeader;
 
-use super::{FLAG_RECOVERED, FileRef, MOST_COUNTED, field, kind};
+use super::{FLAG_MOVED, FLAG_RECOVERED, FileRef, MOST_COUNTED, field, kind};
 use crate::document::OFFSET_LIMIT;
 
 /// Bytes of a database header before its lists.
@@ -391,6 +391,18 @@ pub fn header_record(
         sequence: SequenceNumber(sequence),
         synced_through: SequenceNumber(synced_through),
         session,
+        ..RecordHeader::default()
+    }
+}
+
+/// The header of a record with documents that keep the numbers they were written with.
+pub fn moved_record(kind: u8, session: u32, sequence: u64, auxiliary: u32) -> RecordHeader {
+    RecordHeader {
+        kind,
+        flags: FLAG_MOVED,
+        sequence: SequenceNumber(sequence),
+        session,
+        auxiliary,
         ..RecordHeader::default()
     }
 }

@@ -52,7 +52,7 @@ use crate::options::{Shape, Tuning};
 
 pub use header::{
     DatabaseHeader, HEADER_FIXED_BYTES, HEADER_LAYOUT, KeptFile, NamedSnapshot, NamespaceRoot,
-    Traffic, header_record,
+    Traffic, header_record, moved_record,
 };
 pub use root::{ROOT_BYTES, ROOT_LAYOUT, Root};
 

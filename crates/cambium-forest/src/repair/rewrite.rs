@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cambium_api::{Direction, KeyRange, Progress, ProgressSink};
-use cambium_base::{Error, Result, SequenceNumber};
-use cambium_storage::record::{RecordHeader, record_bytes};
+use cambium_base::{Error, Result};
+use cambium_storage::record::record_bytes;
 
 use super::judge::{Judge, Verdict};
 use super::runs::Sorter;
@@ -21,7 +21,7 @@ use crate::cursor::EntryCursor;
 use crate::database::{Database, Document};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{
-    DatabaseHeader, FLAG_MOVED, NamedSnapshot, NamespaceRoot, document_auxiliary, kind,
+    DatabaseHeader, NamedSnapshot, NamespaceRoot, document_auxiliary, kind, moved_record,
 };
 use crate::index::Change;
 use crate::named::pin_of;
@@ -101,14 +101,8 @@ impl<'a> Rewrite<'a> {
         let (key, value) = (&document.key, &document.value);
         let bytes = record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
         self.database.log.reserve(bytes)?;
-        let header = RecordHeader {
-            kind: kind::PUT,
-            flags: FLAG_MOVED,
-            sequence: SequenceNumber(document.sequence),
-            session: self.session,
-            auxiliary: document_auxiliary(namespace, key.len()),
-            ..RecordHeader::default()
-        };
+        let auxiliary = document_auxiliary(namespace, key.len());
+        let header = moved_record(kind::PUT, self.session, document.sequence, auxiliary);
         let offset = self.database.log.append(&header, &[key, value]);
         if self.database.log.buffered_bytes() > 1 << 20 {
             self.database.log.flush()?;

@@ -60,7 +60,7 @@ pub struct Executor {
     pub syncing: Option<Syncing>,
     /// The helper threads.
     pub jobs: Jobs,
-    /// What a round has taken from the inbox; empty between rounds.
+    /// The requests that a round has taken from the inbox; empty between rounds.
     pub events: Vec<Event>,
     /// Until then rounds are left to the executor's own thread.
     pub slow_until: Duration,

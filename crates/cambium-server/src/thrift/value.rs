@@ -402,7 +402,7 @@ mod tests {
                 let part = &bytes[..end.index(bytes.len() + 1)];
                 if let Ok((_, taken)) = decode(protocol, part) {
                     prop_assert!(taken <= part.len());
-                    // What a message took is a message.
+                    // The bytes that a decode consumed are a whole message.
                     prop_assert!(decode(protocol, &part[..taken]).is_ok());
                 }
             }
