@@ -4,10 +4,10 @@
 //! to. This module goes the other way: the newest write of each key, as the file tells it,
 //! must be what the index holds. The file tells it from an old header on:
 //!
-//! - The **base** is the oldest header that the newest one leads back to. The way ends at a
-//!   rollback, which puts other trees in the place of all before it, and at a cleaning,
-//!   which gives back what earlier trees reach. The base's trees are still in
-//!   the file; the check walks them beside those of today.
+//! - The **base** is the oldest header that the newest one leads back to and whose trees are
+//!   whole. The way ends at a rollback, which puts other trees in the place of all before it,
+//!   at a cleaning, which gives back what earlier trees reach, and where flushes write over
+//!   nodes of earlier trees. The check walks the base's trees beside those of today.
 //! - The log from the base's replay point to the newest header's holds each write since.
 //!
 //! A put is settled if the index leads to it, or to a document after it. A removal is
@@ -62,7 +62,12 @@ fn in_passes(
     report: &mut CheckReport,
     progress: &dyn ProgressSink,
 ) -> Result<()> {
-    let base = base_of(&view.database, header)?;
+    let mut trees_from = header.trees_from;
+    if core.home.writable && trees_from > 0 {
+        // Flushes go on beside the check.
+        trees_from = u64::MAX;
+    }
+    let base = base_of(&view.database, header, trees_from)?;
     let mut passes = vec![0..=u64::MAX];
     while let Some(hashes) = passes.pop() {
         let mut pass = Pass {
@@ -83,13 +88,14 @@ fn in_passes(
     Ok(())
 }
 
-/// The oldest header that a header leads back to, or the last rollback's or cleaning's: the
-/// trees of headers before a cleaning reach what it gave back. A damaged header ends the
-/// way: nothing depends on it.
-fn base_of(database: &Database, header: &DatabaseHeader) -> Result<DatabaseHeader> {
+/// The oldest header from an offset on that a header leads back to, or the last rollback's or
+/// cleaning's: the trees of headers before a cleaning reach what it gave back. A damaged header
+/// ends the way: nothing depends on it.
+fn base_of(database: &Database, header: &DatabaseHeader, from: u64) -> Result<DatabaseHeader> {
+    let from = from.max(1);
     let mut base = header.clone();
     let mut before = u64::MAX;
-    while base.rolled_back_to.is_none() && (1..before).contains(&base.previous) {
+    while base.rolled_back_to.is_none() && (from..before).contains(&base.previous) {
         before = base.previous;
         match header_at(database, before)? {
             Some((.., older))

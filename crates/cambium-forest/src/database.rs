@@ -7,15 +7,15 @@ use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
 use cambium_index::NodeAddress;
 use cambium_io::cache::CachedFile;
 use cambium_io::sync::atomic::AtomicU64;
-use cambium_io::sync::{Mutex, OnceLock};
+use cambium_io::sync::OnceLock;
 use cambium_io::{Alignment, BlockCache, DirectFile, File, FileLock, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Parsed, Record};
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 
-use crate::core::lock;
 use crate::document::{DocumentAddress, OFFSET_LIMIT, PACKED_BLOCK_BYTES};
 use crate::format::{self, FORMAT_VERSION, FileRef, MAGIC, kind};
+use crate::node_space::NodeSpace;
 use crate::options::{Shape, Tuning};
 use crate::packed_block::PackedBlock;
 use crate::seeded_bug::SeededBug;
@@ -64,8 +64,8 @@ pub(crate) struct Database {
     pub documents: CachedFile,
     /// Payloads of its packed blocks that are cached, by their numbers.
     pub packed: CachedFile,
-    /// Runs of nodes that a failed flush took: the next flush writes its nodes there.
-    abandoned: Mutex<Vec<RunExtent>>,
+    /// Blocks that the next flush writes its nodes to.
+    pub node_space: NodeSpace,
     /// Where the newest header lies; 0 while there is none.
     pub newest_header: AtomicU64,
     /// The log has every change after this write.
@@ -266,7 +266,7 @@ impl Database {
             nodes: home.cache.file(),
             documents: home.cache.file(),
             packed: home.cache.file(),
-            abandoned: Mutex::default(),
+            node_space: NodeSpace::default(),
             newest_header: AtomicU64::new(0),
             changes_from: AtomicU64::new(0),
             last_write: OnceLock::new(),
@@ -362,12 +362,7 @@ impl Database {
                 self.nodes.remove(node);
             }
         }
-        lock(&self.abandoned).extend_from_slice(runs);
-    }
-
-    /// The next run that a failed flush took.
-    pub fn take_abandoned_run(&self) -> Option<RunExtent> {
-        lock(&self.abandoned).pop()
+        self.node_space.give(runs);
     }
 
     /// The document at an address: one read, verified.

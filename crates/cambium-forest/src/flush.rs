@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use cambium_base::{Error, Result};
 use cambium_index::NodeAddress;
+use cambium_io::LockMode;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 
@@ -86,8 +87,10 @@ struct Applied {
     retired: Vec<NodeAddress>,
     /// The runs of nodes that it took.
     runs: Vec<RunExtent>,
-    /// How many nodes it wrote.
-    nodes: u64,
+    /// Blocks of its last run that it did not fill.
+    rest: Option<RunExtent>,
+    /// Blocks for nodes that the log has grown by.
+    grown: u64,
     /// Bytes of documents that a cleaning moved.
     moved: u64,
 }
@@ -140,6 +143,7 @@ impl Core {
             .saturating_sub(maintenance.header.replay_from);
         let unfinished = &self.cleaning.unfinished;
         unfinished.fetch_or(tail.is_some(), Ordering::Relaxed);
+        self.free_nodes(maintenance, &view.database, tail.as_ref());
         let applied = self
             .apply_source(&view, &known, (source, tail.as_ref()), point.sequence)
             .inspect_err(|_| {
@@ -191,10 +195,7 @@ impl Core {
                     run: Arc::default(),
                     roots: Arc::new(roots),
                     known: larger.unwrap_or(known),
-                    era: match tail.is_some() {
-                        true => Arc::default(),
-                        false => view.era.clone(),
-                    },
+                    era: view.era.next(),
                     ..view.clone()
                 }
             });
@@ -202,12 +203,17 @@ impl Core {
         let flushed = Flushed {
             time: self.environment.clock.monotonic() - began,
             logged,
-            nodes: applied.nodes * view.database.node_bytes(),
+            nodes: applied.grown * database.node_bytes(),
         };
         let cleaned = (tail.as_ref(), applied.moved);
         self.note_cleaned(cleaned, (&maintenance.header, &view), flushed);
-        for address in applied.retired {
-            view.database.nodes.remove(address.0);
+        for address in &applied.retired {
+            database.nodes.remove(address.0);
+        }
+        database.node_space.give(applied.rest.as_slice());
+        if maintenance.header.snapshots.is_empty() {
+            let before = Arc::downgrade(&view.era);
+            database.node_space.retire(applied.retired, before);
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         cambium_io::events::flushed("forest", &self.path);
@@ -278,11 +284,22 @@ impl Core {
         }
         Ok(Applied {
             roots,
+            rest: runs.rest(),
+            grown: runs.grown,
             retired: runs.retired,
             runs: runs.taken,
-            nodes: runs.appended,
             moved,
         })
+    }
+
+    /// Frees blocks for the nodes of this flush, none of them in the tail that it cleans.
+    fn free_nodes(&self, maintenance: &Maintenance, database: &Database, tail: Option<&Tail>) {
+        let begin = tail.map_or(maintenance.header.begin, |tail| tail.until);
+        let begin = NodeAddress(begin.div_ceil(database.node_bytes()));
+        database.node_space.free_unread(begin, || {
+            let files = &self.environment.file_system;
+            files.lock(database.path(), LockMode::Alone).is_err()
+        });
     }
 
     fn abandon_runs(&self, database: &Database, runs: &[RunExtent]) {
@@ -443,6 +460,7 @@ impl Core {
             return Err(self.unless_full(error));
         }
         maintenance.header = header;
+        database.node_space.header_named();
         Ok(())
     }
 
@@ -499,6 +517,11 @@ impl Core {
     ) -> Result<Appended> {
         let mut header = header.clone();
         let block = database.log.geometry().block;
+        if !database.node_space.is_empty() {
+            // What the next flush writes over, the trees of this header and of the one before
+            // it do not reach.
+            header.trees_from = header.previous;
+        }
         if self.has_bug(SeededBug::ReplayFromHeader) {
             header.replay_from = database.log.end().next_multiple_of(block);
         }

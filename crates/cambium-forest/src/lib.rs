@@ -58,6 +58,7 @@ pub mod format;
 mod index;
 mod memory;
 mod named;
+mod node_space;
 mod nodes;
 mod open;
 pub mod options;

@@ -251,10 +251,12 @@ pub(crate) struct NodeRuns<'a> {
     taken_at: u64,
     /// Set where the caller holds the writer lock.
     exclusive: Option<(u64, u32)>,
-    /// Takes the runs first that a failed flush has left.
-    uses_abandoned: bool,
+    /// Takes blocks first that earlier flushes have left.
+    reuses: bool,
     /// The runs that were taken.
     pub taken: Vec<RunExtent>,
+    /// Blocks that the log has grown by.
+    pub grown: u64,
     /// What was appended and not retired since, and how many.
     pub appended: u64,
     /// Nodes that the new root no longer reaches.
@@ -272,7 +274,8 @@ impl<'a> NodeRuns<'a> {
             expected: 0,
             taken_at: 0,
             exclusive: None,
-            uses_abandoned: false,
+            reuses: false,
+            grown: 0,
             taken: Vec::new(),
             appended: 0,
             retired: Vec::new(),
@@ -281,10 +284,10 @@ impl<'a> NodeRuns<'a> {
         runs
     }
 
-    /// The same where a flush that failed may have left runs.
+    /// The same, to blocks of earlier nodes as long as there are any.
     #[must_use]
     pub fn reusing(mut self) -> Self {
-        self.uses_abandoned = true;
+        self.reuses = true;
         self
     }
 
@@ -340,10 +343,11 @@ impl<'a> NodeRuns<'a> {
     }
 
     fn take_run(&mut self) -> Result<Run> {
-        let abandoned = self
-            .uses_abandoned
-            .then(|| self.database.take_abandoned_run());
-        let extent = match abandoned.flatten() {
+        let left = match self.reuses {
+            true => self.database.node_space.take(LARGEST_RUN),
+            false => None,
+        };
+        let extent = match left {
             Some(extent) => extent,
             None => self.append_run()?,
         };
@@ -380,6 +384,7 @@ impl<'a> NodeRuns<'a> {
             None => (self.core).take_blocks(self.database, kind::NODES, count)?,
         };
         self.taken_at = self.database.log.end();
+        self.grown += u64::from(count);
         Ok(RunExtent {
             first: NodeAddress(first / self.database.node_bytes()),
             count,
@@ -397,6 +402,14 @@ impl<'a> NodeRuns<'a> {
         }
         self.run = self.run.take().filter(|run| run.filled < run.capacity);
         Ok(())
+    }
+
+    /// Blocks of the last run that are not filled.
+    pub fn rest(&self) -> Option<RunExtent> {
+        self.run.as_ref().map(|run| RunExtent {
+            first: NodeAddress(run.first + u64::from(run.filled)),
+            count: run.capacity - run.filled,
+        })
     }
 
     fn pending(&self, address: NodeAddress) -> Option<&[u8]> {

@@ -145,6 +145,7 @@ fn begin_file(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Res
         spare_header: 0,
         synced_through: 0,
         keeps_damaged: false,
+        may_be_older: false,
         shape: Some(*shape),
     };
     Ok(FirstFile {
@@ -228,13 +229,14 @@ pub(crate) fn read_root(
     store: StoreId,
 ) -> Result<(Superblock, Root)> {
     let content = superblock::read(&*environment.file_system, path, &store, FORMAT_VERSION)?;
-    let root = Root::decode(&content.payload).ok_or_else(|| {
+    let mut root = Root::decode(&content.payload).ok_or_else(|| {
         Error::corruption(
             superblock::copy_path(path, content.copy),
             superblock::SUPERBLOCK_HEADER_BYTES as u64,
             "the superblock's checksum matches, and its payload is of no format known here",
         )
     })?;
+    root.may_be_older = content.other_copy.is_some();
     let superblock = Superblock::resume(
         &environment.file_system,
         path,
@@ -252,7 +254,11 @@ pub(crate) fn newest_state(
     mut root: Root,
 ) -> Result<Maintenance> {
     root.shape = Some(database.shape);
-    let (offset, record, header) = newest_header(database, &root)?;
+    let (offset, record, mut header) = newest_header(database, &root)?;
+    if offset != root.header || root.may_be_older {
+        // A later flush may have written over what earlier trees reach.
+        header.trees_from = offset;
+    }
     if offset != root.header {
         // What follows the older header is replayed instead.
         root.clean = false;

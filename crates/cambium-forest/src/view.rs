@@ -14,7 +14,7 @@
 //! the buffers from dropping what was then.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::Ordering;
@@ -100,10 +100,30 @@ impl FromIterator<(String, u16)> for Names {
     }
 }
 
-/// Views between two cleanings share one: while a view of an era is held, what a cleaning
-/// at its end has moved is not given back.
+/// Views between two flushes share one. It holds the next one, so none is gone while a view
+/// from before it is held: its end says that nothing which earlier flushes have replaced or
+/// moved is read.
 #[derive(Debug, Default)]
-pub(crate) struct Era;
+pub(crate) struct Era {
+    next: OnceLock<Arc<Era>>,
+}
+
+impl Era {
+    /// The era of the views after a flush.
+    pub fn next(&self) -> Arc<Era> {
+        self.next.get_or_init(Arc::default).clone()
+    }
+}
+
+impl Drop for Era {
+    fn drop(&mut self) {
+        // One after the other: a long row of them would fill the stack.
+        let mut next = self.next.take();
+        while let Some(era) = next {
+            next = Arc::into_inner(era).and_then(|mut era| era.next.take());
+        }
+    }
+}
 
 /// Everything a reader needs.
 #[derive(Clone, Debug)]

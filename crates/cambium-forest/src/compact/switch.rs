@@ -67,6 +67,7 @@ impl Core {
         let mut header = self.complete(header, &maintenance, &roots, writer.next_namespace);
         header.previous = 0;
         header.begin = 0;
+        header.trees_from = 0;
         header.changes_from = roots.sequence;
         header.kept_files = self.settle_history(&old.database, plan, roots.sequence)?;
         header.start = behind_spare(&database, &header);

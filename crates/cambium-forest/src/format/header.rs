@@ -12,7 +12,7 @@ use super::{FLAG_MOVED, FLAG_RECOVERED, FileRef, MOST_COUNTED, field, kind};
 use crate::document::OFFSET_LIMIT;
 
 /// Bytes of a database header before its lists.
-pub const HEADER_FIXED_BYTES: usize = 112;
+pub const HEADER_FIXED_BYTES: usize = 120;
 
 /// The fixed part of a database header.
 pub const HEADER_LAYOUT: Layout = Layout {
@@ -35,6 +35,7 @@ pub const HEADER_LAYOUT: Layout = Layout {
         field(96, 4, "namespaces", "how many follow"),
         field(100, 4, "snapshots", "how many named snapshots follow"),
         field(104, 8, "begin", "what lies between the file's first block and this offset is given back; 0 if nothing is"),
+        field(112, 8, "trees_from", "trees of headers before this offset may lack nodes, whose blocks later flushes have written again; 0 if all are whole"),
     ],
     size: HEADER_FIXED_BYTES,
 }
@@ -151,6 +152,8 @@ pub struct DatabaseHeader {
     pub kept_files: Vec<KeptFile>,
     /// Nothing before this offset is reached: cleanings have moved what was live there.
     pub begin: u64,
+    /// Later flushes may have overwritten nodes of the headers before this offset.
+    pub trees_from: u64,
 }
 
 impl DatabaseHeader {
@@ -178,7 +181,9 @@ impl DatabaseHeader {
         let namespaces = self.namespaces.len() + self.dropped.len();
         bytes.extend_from_slice(&(namespaces as u32).to_le_bytes());
         bytes.extend_from_slice(&(self.snapshots.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&self.begin.to_le_bytes());
+        for offset in [self.begin, self.trees_from] {
+            bytes.extend_from_slice(&offset.to_le_bytes());
+        }
         for (number, name, root) in &self.namespaces {
             encode_root(u32::from(*number), root, &mut bytes);
             put_length_prefixed(&mut bytes, name.as_bytes());
@@ -231,6 +236,7 @@ impl DatabaseHeader {
         header.rolled_back_to = (rolled_back == 1).then_some(kept);
         let (namespaces, snapshots) = (decoder.u32()?, decoder.u32()?);
         header.begin = decoder.u64()?;
+        header.trees_from = decoder.u64()?;
         // Nothing is allocated ahead: each turn takes bytes, or ends it.
         for _ in 0..namespaces {
             let (number, root) = decode_root(&mut decoder)?;
@@ -317,7 +323,13 @@ impl DatabaseHeader {
             traffic.headers,
             traffic.compaction,
         ];
-        let offsets = [self.replay_from, self.previous, self.start, self.begin];
+        let offsets = [
+            self.replay_from,
+            self.previous,
+            self.start,
+            self.begin,
+            self.trees_from,
+        ];
         counters.iter().all(|&number| number < MOST_COUNTED)
             && offsets.iter().all(|&offset| offset < OFFSET_LIMIT)
             && self.begin <= self.replay_from
@@ -424,6 +436,7 @@ mod tests {
             sequence: 9,
             replay_from: 8192,
             begin: 4096,
+            trees_from: 4608,
             namespaces: vec![
                 (0, String::new(), root),
                 (4, "people".into(), NamespaceRoot::default()),

@@ -92,6 +92,8 @@ pub struct Root {
     pub synced_through: u64,
     /// The database file's shape, if known.
     pub shape: Option<Shape>,
+    /// The other copy of the superblock cannot be read: it may have been newer. Not encoded.
+    pub may_be_older: bool,
     /// Database files of lower numbers are what a repair could not bring back whole.
     pub keeps_damaged: bool,
 }
