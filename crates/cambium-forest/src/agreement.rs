@@ -230,7 +230,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Scans the log from the base on.
+    /// Scans the log. Its writes are judged from the base on; what lies before is read, so
+    /// that a place which cannot be read is met.
     fn scan(
         &mut self,
         base: &DatabaseHeader,
@@ -243,10 +244,9 @@ impl Pass<'_> {
             *database.log.seed(),
             *database.log.geometry(),
             SessionRule::NeverLower,
-            base.replay_from,
+            database.log.begin(),
             until,
         )?;
-        scanner.resume_sessions(base.replay_session);
         let mut count = 0u64;
         while let Some(scanned) = scanner.next()? {
             let record = match scanned {
@@ -271,7 +271,9 @@ impl Pass<'_> {
                     scanner.skip_to(database.blocks_behind(kind, end, count).1);
                 }
                 _ if record.header.flags & FLAG_MOVED != 0 => {}
-                kind::PUT | kind::DELETE => self.take_write(&mut scanner, &record)?,
+                kind::PUT | kind::DELETE if record.offset >= base.replay_from => {
+                    self.take_write(&mut scanner, &record)?;
+                }
                 _ => {}
             }
         }

@@ -493,6 +493,11 @@ impl Core {
         next_namespace: u32,
     ) -> DatabaseHeader {
         header.previous = maintenance.root.header;
+        if !self.view.load().database.node_space.is_empty() {
+            // What the next flush writes over, the trees of this header and of the one before
+            // it do not reach.
+            header.trees_from = header.previous;
+        }
         header.rolled_back_to = None;
         header.traffic = self.counters.traffic();
         header.next_namespace = next_namespace;
@@ -517,11 +522,6 @@ impl Core {
     ) -> Result<Appended> {
         let mut header = header.clone();
         let block = database.log.geometry().block;
-        if !database.node_space.is_empty() {
-            // What the next flush writes over, the trees of this header and of the one before
-            // it do not reach.
-            header.trees_from = header.previous;
-        }
         if self.has_bug(SeededBug::ReplayFromHeader) {
             header.replay_from = database.log.end().next_multiple_of(block);
         }
