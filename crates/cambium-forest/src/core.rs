@@ -35,6 +35,7 @@ use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
 use crate::changes::History;
+use crate::carrying::Carrying;
 use crate::cleaning::Cleaning;
 use crate::compact::{Compaction, Kept, Meanwhile, Pressure};
 use crate::counters::Counters;
@@ -98,6 +99,8 @@ pub(crate) struct Core {
     pub bytes_of_tries: AtomicU64,
     /// The state of cleaning.
     pub cleaning: Cleaning,
+    /// The speed of recent flushes.
+    pub carrying: Carrying,
     /// What a compaction asks of writers.
     pub pressure: Pressure,
     /// What named snapshots keep.

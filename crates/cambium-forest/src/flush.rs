@@ -35,7 +35,7 @@ use cambium_storage::health::found_no_space;
 
 use crate::addresses::Known;
 use crate::buffer::Buffer;
-use crate::cleaning::{Flushed, Moves, Tail};
+use crate::cleaning::{Moves, Tail};
 use crate::core::{Core, Maintenance, lock};
 use crate::database::{Database, RunExtent};
 use crate::document::DocumentAddress;
@@ -135,12 +135,8 @@ impl Core {
         point: SealPoint,
         tail: Option<Tail>,
     ) -> Result<()> {
-        let began = self.environment.clock.monotonic();
         let view = self.view.load_full();
         let known = view.known.next_era();
-        let logged = point
-            .replay_from
-            .saturating_sub(maintenance.header.replay_from);
         let unfinished = &self.cleaning.unfinished;
         unfinished.fetch_or(tail.is_some(), Ordering::Relaxed);
         self.free_nodes(maintenance, &view.database, tail.as_ref());
@@ -200,13 +196,9 @@ impl Core {
                 }
             });
         }
-        let flushed = Flushed {
-            time: self.environment.clock.monotonic() - began,
-            logged,
-            nodes: applied.grown * database.node_bytes(),
-        };
+        let grown = source.logged() + applied.grown * database.node_bytes();
         let cleaned = (tail.as_ref(), applied.moved);
-        self.note_cleaned(cleaned, (&maintenance.header, &view), flushed);
+        self.note_cleaned(cleaned, (&maintenance.header, &view), grown);
         for address in &applied.retired {
             database.nodes.remove(address.0);
         }

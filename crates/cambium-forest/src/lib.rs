@@ -42,6 +42,7 @@ mod backup;
 mod blocks;
 mod buffer;
 mod changes;
+mod carrying;
 mod check;
 mod cleaning;
 mod commit;

@@ -361,6 +361,7 @@ pub(crate) fn assemble(
         nodes_of_tries,
         bytes_of_tries: AtomicU64::new(0),
         cleaning: crate::cleaning::Cleaning::default(),
+        carrying: crate::carrying::Carrying::default(),
         pressure: crate::compact::Pressure::default(),
         kept: crate::compact::Kept::default(),
         meanwhile: crate::compact::Meanwhile::default(),

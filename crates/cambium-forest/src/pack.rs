@@ -19,12 +19,14 @@
 //! buffer where it is, and is tried again later.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cambium_base::Result;
 use cambium_io::events;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::buffer::Buffer;
+use crate::carrying::Carried;
 use crate::core::{Core, Maintenance, lock};
 use crate::counters::of;
 use crate::flush::SealPoint;
@@ -45,6 +47,9 @@ const KEYS_A_NODE: u64 = 32;
 /// this part of what is live.
 const MOSTLY_REPLACED: u64 = 250;
 const PART_LOGGED: u64 = 6;
+
+/// How long a writer that can go no further sleeps before it looks again.
+const STALL: Duration = Duration::from_millis(1);
 
 /// A buffer that will be packed is sealed at this part of its bounds.
 const PARTS: u64 = 4;
@@ -74,7 +79,9 @@ impl Core {
         self.check_sound()?;
         self.flush_due.store(false, Ordering::Release);
         let before = self.flushed_bytes();
+        let carrying = self.begin_carrying();
         let outcome = self.carry_sealed(maintenance, into_tries);
+        self.end_carrying(carrying, &outcome);
         self.give_tail_back();
         self.environment
             .pay_for_background(self.flushed_bytes() - before);
@@ -86,7 +93,7 @@ impl Core {
             *lock(&counters.last_failed_flush) = Some(error.to_string());
             events::put_off("forest", &self.path, "flush", error);
         }
-        outcome
+        outcome.map(|_| ())
     }
 
     /// Bytes that flushes have written since the store was opened.
@@ -94,27 +101,33 @@ impl Core {
         of(&self.counters.node_bytes) + of(&self.counters.header_bytes)
     }
 
-    fn carry_sealed(&self, maintenance: &mut Maintenance, into_tries: bool) -> Result<()> {
+    /// Answers the bytes of the log that the tries have now, or the run.
+    fn carry_sealed(&self, maintenance: &mut Maintenance, into_tries: bool) -> Result<Carried> {
         let sealed = self.seal(maintenance)?;
         let view = self.view.load_full();
         let mut into_tries = into_tries;
+        let mut carried = Carried::default();
         if let Some((sealed, point)) = sealed {
             let besides = MadeOf::of(&sealed);
+            carried.logged = besides.logged;
             into_tries |= !self.is_worth_packing(sealed.keys() as u64, 1)
                 || self.is_run_full(&view.run, besides);
             if into_tries && view.run.is_empty() {
-                return self.flush_source(maintenance, Source::Buffer(&sealed), point);
+                carried.is_in_tries = true;
+                self.flush_source(maintenance, Source::Buffer(&sealed), point)?;
+                return Ok(carried);
             }
             self.pack(maintenance, &view, &sealed, point)?;
         }
         let run = self.view.load().run.clone();
         let Some(point) = maintenance.packed_at else {
-            return Ok(());
+            return Ok(carried);
         };
         if into_tries || self.is_run_full(&run, MadeOf::default()) {
+            carried.is_in_tries = true;
             self.flush_source(maintenance, Source::Run(&run), point)?;
         }
-        Ok(())
+        Ok(carried)
     }
 
     /// Merges a sealed buffer into the run.
@@ -205,26 +218,44 @@ impl Core {
         }
     }
 
-    /// Both buffers are full: a writer does the work itself, or waits for that which is
-    /// going on.
+    /// Both buffers are full: a writer waits until the background has relieved it; where
+    /// there is none, or it has failed, the writer does the work itself.
     pub fn hold_back(&self) -> Result<()> {
         if !self.is_overfull() {
             return Ok(());
         }
         self.environment
             .wait_for_background(&|| self.health.is_closed());
-        let mut maintenance = lock(&self.maintenance);
-        if !self.is_overfull() {
-            return Ok(());
-        }
-        self.health.check_open()?;
         self.counters.stalls.fetch_add(1, Ordering::Relaxed);
         events::stalled("forest", &self.path);
-        self.relieve(&mut maintenance)
+        let clock = &*self.environment.clock;
+        while self.environment.executor.runs_tasks() && !self.flush_put_off.lasts(clock) {
+            if self.health.is_closed() || !self.is_overfull() {
+                return self.health.check_open();
+            }
+            self.notify_background();
+            clock.sleep(STALL);
+        }
+        let mut maintenance = lock(&self.maintenance);
+        self.health.check_open()?;
+        match self.is_overfull() {
+            true => self.relieve(&mut maintenance),
+            false => Ok(()),
+        }
     }
 
     fn is_overfull(&self) -> bool {
         self.has_come_to(&self.view.load().active, 2 * PARTS)
+    }
+
+    /// How full the active buffer is, in thousandths of what it may hold while another one
+    /// is being carried.
+    pub fn fullness(&self) -> u64 {
+        let (view, tuning) = (self.view.load(), &self.tuning);
+        let of = |bytes: u64, bound: u64| bytes.saturating_mul(500) / bound.max(1);
+        of(view.active.writes(), tuning.write_buffer_entries)
+            .max(of(view.active.bytes(), tuning.write_buffer_bytes))
+            .max(of(view.active.logged(), self.most_logged()))
     }
 
     /// True if a buffer is to be taken out of the way.

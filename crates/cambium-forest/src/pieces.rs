@@ -27,6 +27,14 @@ impl<'s> Source<'s> {
         matches!(self, Source::Run(_))
     }
 
+    /// Bytes of the log that its writes took.
+    pub fn logged(self) -> u64 {
+        match self {
+            Source::Buffer(buffer) => buffer.logged(),
+            Source::Run(run) => run.made_of.logged,
+        }
+    }
+
     /// Namespaces that it has changes of.
     pub fn namespaces(self) -> Vec<u16> {
         match self {

@@ -37,7 +37,6 @@
 //! - Consumers of the change feed keep what they have before them, up to `history_bytes`.
 
 mod moving;
-mod pace;
 
 use std::sync::{Arc, Weak};
 
@@ -61,7 +60,6 @@ use crate::upkeep::PutOff;
 use crate::view::{Era, View};
 
 pub(crate) use moving::Moves;
-pub(crate) use pace::Flushed;
 
 /// A cleaning moves about this part of what is live, at most.
 const MOST_MOVED: u64 = 4;
@@ -116,7 +114,6 @@ pub(crate) struct Cleaning {
     end: AtomicU64,
     /// Bytes that the last flush and the writes before it added to the file.
     grown: AtomicU64,
-    rates: pace::Rates,
     put_off: PutOff,
     /// A flush with a cleaning has not come to its end: the log may have blocks that no sync
     /// covers, and nothing repeats it.
@@ -351,33 +348,28 @@ impl Core {
         self.cleaning.put_off.begin(&*self.environment.clock);
     }
 
-    /// Takes the result of a flush: the tail that it cleaned, the bytes that it moved, and the
-    /// view from before, which readers may still hold.
+    /// Takes the result of a flush: the tail that it cleaned, the bytes that it moved, the view
+    /// from before, which readers may still hold, and the bytes that the flush and the writes
+    /// in it added to the log.
     pub fn note_cleaned(
         &self,
         (tail, moved): (Option<&Tail>, u64),
         (header, before): (&DatabaseHeader, &View),
-        flushed: Flushed,
+        grown: u64,
     ) {
-        let reclaimed = tail.map_or(0, |tail| tail.bytes.saturating_sub(moved));
-        if let Some(tail) = tail {
-            let stale = reclaimed.saturating_mul(1000) / tail.bytes.max(1);
-            self.cleaning.stale.store(stale.max(1), Ordering::Relaxed);
-            self.counters.cleanings.fetch_add(1, Ordering::Relaxed);
-            let database = &before.database;
-            database
-                .changes_from
-                .store(header.changes_from, Ordering::Release);
-            database.log.begin_at(tail.until);
-            self.owe_hole(before.database.clone(), tail.until, &before.era);
-        }
-        let grown = flushed.logged + flushed.nodes;
         self.cleaning.grown.store(grown, Ordering::Relaxed);
-        if tail.is_none() && self.owes_hole() {
-            // Readers keep a tail: slow writers would not make room.
-            return self.release_writers();
-        }
-        self.pace_cleaning(header, &self.view.load(), (&flushed, reclaimed));
+        let Some(tail) = tail else {
+            return;
+        };
+        let reclaimed = tail.bytes.saturating_sub(moved);
+        let stale = reclaimed.saturating_mul(1000) / tail.bytes.max(1);
+        self.cleaning.stale.store(stale.max(1), Ordering::Relaxed);
+        self.counters.cleanings.fetch_add(1, Ordering::Relaxed);
+        let database = &before.database;
+        let changes_from = header.changes_from;
+        database.changes_from.store(changes_from, Ordering::Release);
+        database.log.begin_at(tail.until);
+        self.owe_hole(database.clone(), tail.until, &before.era);
     }
 
     /// Notes a part of a file that is freed when all views of an era are gone.

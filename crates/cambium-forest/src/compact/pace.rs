@@ -60,7 +60,7 @@ const WRITE_OVERHEAD: u64 = 64;
 const LONGEST_SLEEP: Duration = Duration::from_millis(60);
 /// What is not worth going to sleep for: the line remembers it.
 /// Few long sleeps leave the 99th percentile of writes alone, many short ones do not.
-const SHORTEST_DELAY: Duration = Duration::from_micros(500);
+const SHORTEST_DELAY: Duration = Duration::from_millis(2);
 
 /// What a compaction asks of writers.
 #[derive(Debug)]
@@ -297,13 +297,8 @@ impl Core {
 
     /// Slows writers as far as they are ever slowed.
     pub(super) fn hold_writers(&self) {
-        self.hold_writers_at(LEAST_ALLOWED);
-    }
-
-    /// Slows writers to so many bytes a second.
-    pub fn hold_writers_at(&self, rate: u64) {
-        let cost = &self.pressure.cost;
-        cost.store(cost_at(rate.max(LEAST_ALLOWED)), Ordering::Relaxed);
+        let cost = cost_at(LEAST_ALLOWED);
+        self.pressure.cost.store(cost, Ordering::Relaxed);
     }
 
     /// Remembers how far lengths are from their bounds, and how fast it went.
@@ -332,14 +327,21 @@ impl Core {
     }
 
     /// Lets writers go on at their own speed.
-    pub fn release_writers(&self) {
+    pub(super) fn release_writers(&self) {
         self.pressure.cost.store(0, Ordering::Relaxed);
         self.pressure.line.store(0, Ordering::Relaxed);
     }
 
-    /// A writer waits here before it takes any lock, if a compaction is slower than writers.
-    pub fn yield_to_compaction(&self, bytes: u64) {
+    /// What a KiB costs on the writers' line now, in nanoseconds.
+    fn cost(&self) -> u64 {
         let cost = self.pressure.cost.load(Ordering::Relaxed);
+        cost.max(self.cost_of_carrying())
+    }
+
+    /// A writer waits here before it takes any lock, if flushes or a compaction are slower than
+    /// writers.
+    pub fn yield_to_background(&self, bytes: u64) {
+        let cost = self.cost();
         if cost == 0 {
             return;
         }
@@ -370,7 +372,7 @@ impl Core {
     /// Sleeps until a moment, or until no writer is held back any more.
     fn await_turn(&self, turn: Duration) {
         let clock = &self.environment.clock;
-        while self.pressure.cost.load(Ordering::Relaxed) > 0 && !self.health.is_closed() {
+        while self.cost() > 0 && !self.health.is_closed() {
             let left = turn.saturating_sub(clock.monotonic());
             if left.is_zero() {
                 return;
@@ -412,7 +414,7 @@ mod tests {
         let core = making.and_then(Making::conclude).unwrap();
         core.hold_writers();
         let began = environment.clock.monotonic();
-        (0..9).for_each(|_| core.yield_to_compaction(bytes));
+        (0..9).for_each(|_| core.yield_to_background(bytes));
         environment.clock.monotonic() - began
     }
 
@@ -436,9 +438,9 @@ mod tests {
         let making = crate::open::make(&environment, &path, &OptionValues::default());
         let core = making.and_then(Making::conclude).unwrap();
         core.hold_writers();
-        core.yield_to_compaction(1 << 30);
+        core.yield_to_background(1 << 30);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| core.yield_to_compaction(1));
+            let waits = scope.spawn(|| core.yield_to_background(1));
             while core.counters.delays.load(Ordering::Relaxed) == 0 && !waits.is_finished() {
                 core.note_ended();
                 std::thread::yield_now();
