@@ -1,82 +1,95 @@
-//! How writers keep to the speed of the background, which carries their buffers into the
-//! tries.
+//! How writers keep to the speed of a flush.
 //!
-//! A flush takes as long as its nodes and what it cleans take; writers fill the next buffer
-//! meanwhile. Were they not slowed, they would fill it at once and then stand still until the
-//! flush ends. So they are slowed from the moment that the buffer is an eighth full: to the
-//! rate of recent flushes when it is half full, to less beyond. Each takes its turn on the
-//! line of [`crate::compact`]'s pace.
+//! A flush takes as long as its nodes and what it cleans take. Were writers not slowed
+//! meanwhile, they would fill the active buffer at once and then stand still until the flush
+//! ends. So they fill it as slowly as a flush of the usual duration needs:
+//!
+//! ```text
+//! full      ┤                   ╭──────────╌╌╌
+//! 3/4       ┤           ╭──╌╌╌╌╌
+//!           │     ╭─╌╌╌╌
+//!           │  ╭╌╌         writers wait above this line
+//!           ┼──┴────────┬───────────────▶ since the flush began
+//!                 usual duration
+//! ```
+//!
+//! The line never reaches the bound, so a flush that takes twice as long as usual slows writers
+//! further, and does not stop them.
 
 use std::time::Duration;
 
-use cambium_base::Result;
-use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
-use crate::core::{Core, lock};
+use crate::core::Core;
 
-/// Writers are not slowed below this fullness, in thousandths.
+/// Writers are not slowed while the buffer is less full, in thousandths.
 const FREE: u64 = 125;
-/// They keep to the rate of recent flushes at this one.
-const HALF: u64 = 500;
+/// The buffer is three quarters full after the usual duration.
+const PART_OF_DURATION: u64 = 3;
+/// What is not worth going to sleep for. Few long sleeps leave the percentiles of writes alone;
+/// many short ones do not.
+const SHORTEST_DELAY: Duration = Duration::from_millis(2);
+/// The longest that a writer sleeps before it looks again.
+const LONGEST_SLEEP: Duration = Duration::from_millis(10);
 
-/// What a step of the background has carried.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Carried {
-    /// Bytes of the log.
-    pub logged: u64,
-    /// Into the tries, and not into the run alone.
-    pub is_in_tries: bool,
-}
-
-/// The speed of recent flushes.
+/// The flush that goes on, and those before it, in nanoseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Carrying {
-    recent: Mutex<Recent>,
-    /// Nanoseconds of a KiB while a flush runs; 0: none runs, or its speed is not known.
-    cost: AtomicU64,
-}
-
-/// Sums over recent steps.
-#[derive(Clone, Copy, Debug, Default)]
-struct Recent {
-    time: Duration,
-    logged: u64,
+    /// When it began; 0: none goes on.
+    began: AtomicU64,
+    /// How long they took, as an average over the last few; 0: there was none.
+    usual: AtomicU64,
 }
 
 impl Core {
-    /// A step begins; answers when.
-    pub fn begin_carrying(&self) -> Duration {
-        let recent = *lock(&self.carrying.recent);
-        let cost = (recent.time.as_nanos() << 10) / u128::from(recent.logged.max(1));
-        let cost = u64::try_from(cost).unwrap_or(u64::MAX);
-        self.carrying.cost.store(cost, Ordering::Relaxed);
-        self.environment.clock.monotonic()
+    fn nanoseconds(&self) -> u64 {
+        self.environment.clock.monotonic().as_nanos() as u64
     }
 
-    /// A step that began then has come to its end.
-    pub fn end_carrying(&self, began: Duration, outcome: &Result<Carried>) {
-        self.carrying.cost.store(0, Ordering::Relaxed);
-        let Ok(carried) = outcome else {
-            return;
+    /// A flush begins.
+    pub fn begin_carrying(&self) {
+        let now = self.nanoseconds().max(1);
+        self.carrying.began.store(now, Ordering::Relaxed);
+    }
+
+    /// It has come to its end.
+    pub fn end_carrying(&self) {
+        let began = self.carrying.began.swap(0, Ordering::Relaxed);
+        let took = self.nanoseconds().saturating_sub(began);
+        let usual = match self.carrying.usual.load(Ordering::Relaxed) {
+            0 => took,
+            usual => usual / 4 * 3 + took / 4,
         };
-        let mut recent = lock(&self.carrying.recent);
-        recent.time += self.environment.clock.monotonic().saturating_sub(began);
-        recent.logged += carried.logged;
-        if carried.is_in_tries {
-            // The older a flush, the less it counts.
-            recent.time /= 2;
-            recent.logged /= 2;
-        }
+        self.carrying.usual.store(usual, Ordering::Relaxed);
     }
 
-    /// What a KiB of a write costs on the writers' line while a flush runs, in nanoseconds.
-    pub fn cost_of_carrying(&self) -> u64 {
-        let cost = self.carrying.cost.load(Ordering::Relaxed);
-        if cost == 0 {
-            return 0;
+    /// A writer waits here while the buffer is fuller than it should be at this moment of a
+    /// flush.
+    pub fn keep_to_flush(&self) {
+        let began = self.carrying.began.load(Ordering::Relaxed);
+        let fullness = match began {
+            0 => return,
+            _ => self.fullness(),
+        };
+        if fullness < FREE {
+            return;
         }
-        let beyond = self.fullness().saturating_sub(FREE);
-        cost.saturating_mul(beyond) / (HALF - FREE)
+        let usual = self.carrying.usual.load(Ordering::Relaxed);
+        let part = usual / PART_OF_DURATION;
+        let due = began.saturating_add(part * fullness / 1000_u64.saturating_sub(fullness).max(1));
+        let now = self.nanoseconds();
+        if due < now + SHORTEST_DELAY.as_nanos() as u64 {
+            return;
+        }
+        let goes_on = || self.carrying.began.load(Ordering::Relaxed) == began;
+        let mut left = due - now;
+        while left > 0 && goes_on() && !self.health.is_closed() {
+            let longest = LONGEST_SLEEP.as_nanos() as u64;
+            self.environment
+                .clock
+                .sleep(Duration::from_nanos(left.min(longest)));
+            left = due.saturating_sub(self.nanoseconds());
+        }
+        self.note_delayed(self.nanoseconds() - now);
     }
 }

@@ -34,8 +34,8 @@ use cambium_storage::health::{Health, found_no_space};
 use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
-use crate::changes::History;
 use crate::carrying::Carrying;
+use crate::changes::History;
 use crate::cleaning::Cleaning;
 use crate::compact::{Compaction, Kept, Meanwhile, Pressure};
 use crate::counters::Counters;

@@ -135,6 +135,19 @@ impl Core {
         point: SealPoint,
         tail: Option<Tail>,
     ) -> Result<()> {
+        self.begin_carrying();
+        let outcome = self.apply_and_name(maintenance, source, point, tail);
+        self.end_carrying();
+        outcome
+    }
+
+    fn apply_and_name(
+        &self,
+        maintenance: &mut Maintenance,
+        source: Source<'_>,
+        point: SealPoint,
+        tail: Option<Tail>,
+    ) -> Result<()> {
         let view = self.view.load_full();
         let known = view.known.next_era();
         let unfinished = &self.cleaning.unfinished;

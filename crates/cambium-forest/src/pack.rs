@@ -26,7 +26,6 @@ use cambium_io::events;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::buffer::Buffer;
-use crate::carrying::Carried;
 use crate::core::{Core, Maintenance, lock};
 use crate::counters::of;
 use crate::flush::SealPoint;
@@ -79,9 +78,7 @@ impl Core {
         self.check_sound()?;
         self.flush_due.store(false, Ordering::Release);
         let before = self.flushed_bytes();
-        let carrying = self.begin_carrying();
         let outcome = self.carry_sealed(maintenance, into_tries);
-        self.end_carrying(carrying, &outcome);
         self.give_tail_back();
         self.environment
             .pay_for_background(self.flushed_bytes() - before);
@@ -93,7 +90,7 @@ impl Core {
             *lock(&counters.last_failed_flush) = Some(error.to_string());
             events::put_off("forest", &self.path, "flush", error);
         }
-        outcome.map(|_| ())
+        outcome
     }
 
     /// Bytes that flushes have written since the store was opened.
@@ -101,33 +98,27 @@ impl Core {
         of(&self.counters.node_bytes) + of(&self.counters.header_bytes)
     }
 
-    /// Answers the bytes of the log that the tries have now, or the run.
-    fn carry_sealed(&self, maintenance: &mut Maintenance, into_tries: bool) -> Result<Carried> {
+    fn carry_sealed(&self, maintenance: &mut Maintenance, into_tries: bool) -> Result<()> {
         let sealed = self.seal(maintenance)?;
         let view = self.view.load_full();
         let mut into_tries = into_tries;
-        let mut carried = Carried::default();
         if let Some((sealed, point)) = sealed {
             let besides = MadeOf::of(&sealed);
-            carried.logged = besides.logged;
             into_tries |= !self.is_worth_packing(sealed.keys() as u64, 1)
                 || self.is_run_full(&view.run, besides);
             if into_tries && view.run.is_empty() {
-                carried.is_in_tries = true;
-                self.flush_source(maintenance, Source::Buffer(&sealed), point)?;
-                return Ok(carried);
+                return self.flush_source(maintenance, Source::Buffer(&sealed), point);
             }
             self.pack(maintenance, &view, &sealed, point)?;
         }
         let run = self.view.load().run.clone();
         let Some(point) = maintenance.packed_at else {
-            return Ok(carried);
+            return Ok(());
         };
         if into_tries || self.is_run_full(&run, MadeOf::default()) {
-            carried.is_in_tries = true;
             self.flush_source(maintenance, Source::Run(&run), point)?;
         }
-        Ok(carried)
+        Ok(())
     }
 
     /// Merges a sealed buffer into the run.

@@ -86,7 +86,8 @@ impl Core {
         let named = request.new_namespace.is_some() || request.dropped_namespace.is_some();
         if !request.operations.is_empty() || named {
             self.begin_session()?;
-            self.yield_to_background(request.user_bytes);
+            self.yield_to_compaction(request.user_bytes);
+            self.keep_to_flush();
             self.hold_back()?;
         }
         let synced = request.durability == Durability::Synced;

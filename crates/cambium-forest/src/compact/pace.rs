@@ -60,7 +60,7 @@ const WRITE_OVERHEAD: u64 = 64;
 const LONGEST_SLEEP: Duration = Duration::from_millis(60);
 /// What is not worth going to sleep for: the line remembers it.
 /// Few long sleeps leave the 99th percentile of writes alone, many short ones do not.
-const SHORTEST_DELAY: Duration = Duration::from_millis(2);
+const SHORTEST_DELAY: Duration = Duration::from_micros(500);
 
 /// What a compaction asks of writers.
 #[derive(Debug)]
@@ -332,16 +332,9 @@ impl Core {
         self.pressure.line.store(0, Ordering::Relaxed);
     }
 
-    /// What a KiB costs on the writers' line now, in nanoseconds.
-    fn cost(&self) -> u64 {
+    /// A writer waits here before it takes any lock, if a compaction is slower than writers.
+    pub fn yield_to_compaction(&self, bytes: u64) {
         let cost = self.pressure.cost.load(Ordering::Relaxed);
-        cost.max(self.cost_of_carrying())
-    }
-
-    /// A writer waits here before it takes any lock, if flushes or a compaction are slower than
-    /// writers.
-    pub fn yield_to_background(&self, bytes: u64) {
-        let cost = self.cost();
         if cost == 0 {
             return;
         }
@@ -362,17 +355,23 @@ impl Core {
             return;
         }
         self.await_turn(turn);
-        self.counters.delays.fetch_add(1, Ordering::Relaxed);
         let delayed = clock.monotonic().saturating_sub(began);
-        self.counters
+        self.note_delayed(delayed.as_nanos() as u64);
+    }
+
+    /// A writer has waited for so many nanoseconds.
+    pub fn note_delayed(&self, nanoseconds: u64) {
+        let counters = &self.counters;
+        counters.delays.fetch_add(1, Ordering::Relaxed);
+        counters
             .delayed_nanoseconds
-            .fetch_add(delayed.as_nanos() as u64, Ordering::Relaxed);
+            .fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
     /// Sleeps until a moment, or until no writer is held back any more.
     fn await_turn(&self, turn: Duration) {
         let clock = &self.environment.clock;
-        while self.cost() > 0 && !self.health.is_closed() {
+        while self.pressure.cost.load(Ordering::Relaxed) > 0 && !self.health.is_closed() {
             let left = turn.saturating_sub(clock.monotonic());
             if left.is_zero() {
                 return;
@@ -414,7 +413,7 @@ mod tests {
         let core = making.and_then(Making::conclude).unwrap();
         core.hold_writers();
         let began = environment.clock.monotonic();
-        (0..9).for_each(|_| core.yield_to_background(bytes));
+        (0..9).for_each(|_| core.yield_to_compaction(bytes));
         environment.clock.monotonic() - began
     }
 
@@ -438,9 +437,9 @@ mod tests {
         let making = crate::open::make(&environment, &path, &OptionValues::default());
         let core = making.and_then(Making::conclude).unwrap();
         core.hold_writers();
-        core.yield_to_background(1 << 30);
+        core.yield_to_compaction(1 << 30);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| core.yield_to_background(1));
+            let waits = scope.spawn(|| core.yield_to_compaction(1));
             while core.counters.delays.load(Ordering::Relaxed) == 0 && !waits.is_finished() {
                 core.note_ended();
                 std::thread::yield_now();
