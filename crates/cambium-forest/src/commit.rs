@@ -49,6 +49,10 @@ impl Core {
         }
         let first = writer.next_sequence;
         let end = database.log.end();
+        if database.marks.is_due(end) {
+            database.marks.note(writer.place(end), self.least_tail());
+        }
+        writer.tombstones += entries.iter().filter(|entry| entry.removes()).count() as u64;
         let appended = self.append(writer, database, entries, first);
         if let Err(error) = appended.and_then(|()| self.hand_over(writer, database, durability)) {
             return Err(self.take_back(writer, database, end, error));

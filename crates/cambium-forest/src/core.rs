@@ -36,7 +36,7 @@ use cambium_storage::superblock::Superblock;
 use crate::buffer::Buffer;
 use crate::carrying::Carrying;
 use crate::changes::History;
-use crate::cleaning::Cleaning;
+use crate::cleaning::{Cleaning, Place};
 use crate::compact::{Compaction, Kept, Meanwhile, Pressure};
 use crate::counters::Counters;
 use crate::database::Home;
@@ -152,6 +152,19 @@ pub(crate) struct Writer {
     pub mark: Option<Mark>,
     /// Number for the next namespace.
     pub next_namespace: u32,
+    /// Tombstones that this opening has logged.
+    pub tombstones: u64,
+}
+
+impl Writer {
+    /// The place of the next write, where the log ends.
+    pub fn place(&self, end: u64) -> Place {
+        Place {
+            offset: end,
+            sequence: self.next_sequence - 1,
+            tombstones: self.tombstones,
+        }
+    }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

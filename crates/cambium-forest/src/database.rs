@@ -13,6 +13,7 @@ use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Parsed, Record};
 use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
 
+use crate::cleaning::Marks;
 use crate::document::{DocumentAddress, OFFSET_LIMIT, PACKED_BLOCK_BYTES};
 use crate::format::{self, FORMAT_VERSION, FileRef, MAGIC, kind};
 use crate::node_space::NodeSpace;
@@ -64,6 +65,8 @@ pub(crate) struct Database {
     pub documents: CachedFile,
     /// Payloads of its packed blocks that are cached, by their numbers.
     pub packed: CachedFile,
+    /// Places where a cleaning may end.
+    pub marks: Marks,
     /// Blocks that the next flush writes its nodes to.
     pub node_space: NodeSpace,
     /// Where the newest header lies; 0 while there is none.
@@ -266,6 +269,7 @@ impl Database {
             nodes: home.cache.file(),
             documents: home.cache.file(),
             packed: home.cache.file(),
+            marks: Marks::default(),
             node_space: NodeSpace::default(),
             newest_header: AtomicU64::new(0),
             changes_from: AtomicU64::new(0),

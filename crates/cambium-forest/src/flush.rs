@@ -244,6 +244,9 @@ impl Core {
             replay_from: view.database.log.end(),
             session: writer.session,
         };
+        view.database
+            .marks
+            .note_flush(writer.place(point.replay_from));
         self.change_view(|view| View {
             active: Arc::default(),
             sealed: Some(view.active.clone()),

@@ -349,6 +349,7 @@ pub(crate) fn assemble(
             unsynced: false,
             mark: None,
             next_namespace: header.next_namespace,
+            tombstones: 0,
         }),
         queue: CommitQueue::default(),
         health: Health::of(ENGINE, home.writable),

@@ -54,6 +54,11 @@ impl Planned {
         }
     }
 
+    /// True if it removes something that the log has.
+    pub fn removes(&self) -> bool {
+        matches!(self.action, Action::Delete | Action::DropNamespace)
+    }
+
     /// The value it puts, or nothing.
     pub fn value(&self) -> &[u8] {
         match &self.action {

@@ -27,15 +27,16 @@
 //! whole. A crash before 4 leaves a tail that the next opening gives back.
 //!
 //! # Promises
-//! - A tail ends where no flush was at work: before one sealed its buffers, or after its
-//!   header. A flush moves documents whose tombstones writers append meanwhile; both are
-//!   given back together. So repair and check, which read the log, never bring a deleted
-//!   entry back.
+//! - A tail ends where no flush was at work (before one sealed its buffers, or after its
+//!   header), or where it had met no tombstone ([`marks`]). A flush moves documents whose
+//!   tombstones writers append meanwhile; both are given back together. So repair and check,
+//!   which read the log, never bring a deleted entry back.
 //! - A named snapshot, a compaction that runs, and a process that reads the store keep the
 //!   tail: there is no cleaning then, and `compact` (or a rewriting that begins by itself,
 //!   [`crate::compact`]) gives the space back.
 //! - Consumers of the change feed keep what they have before them, up to `history_bytes`.
 
+mod marks;
 mod moving;
 
 use std::sync::{Arc, Weak};
@@ -59,6 +60,7 @@ use crate::sorted_run::SortedRun;
 use crate::upkeep::PutOff;
 use crate::view::{Era, View};
 
+pub(crate) use marks::{Marks, Place};
 pub(crate) use moving::Moves;
 
 /// A cleaning moves about this part of what is live, at most.
@@ -244,6 +246,12 @@ impl Core {
             offset = header.previous;
         }
         if found.is_none_or(|tail| tail.bytes > wanted / 4 * 5) {
+            let marks = &database.marks;
+            let place = marks.find(begin + wanted, maintenance.header.replay_from);
+            let nearer = place.and_then(|place| tail(place.offset, place.sequence));
+            if let Some(nearer) = nearer {
+                return Ok(Some(nearer));
+            }
             return Ok(self
                 .tail_of_compacted(maintenance, database, wanted)?
                 .or(found));
@@ -293,7 +301,7 @@ impl Core {
         live + nodes + self.least_tail()
     }
 
-    fn least_tail(&self) -> u64 {
+    pub fn least_tail(&self) -> u64 {
         let least = self.tuning.compaction.least_bytes / PART_OF_LEAST;
         least.max(u64::from(self.shape.block_bytes))
     }
@@ -314,6 +322,7 @@ impl Core {
             }
             let log = &view.database.log;
             log.flush().map_err(|error| self.unless_full(error))?;
+            view.database.marks.note_flush(writer.place(log.end()));
             SealPoint {
                 sequence: writer.next_sequence - 1,
                 replay_from: log.end(),
@@ -369,6 +378,7 @@ impl Core {
         let changes_from = header.changes_from;
         database.changes_from.store(changes_from, Ordering::Release);
         database.log.begin_at(tail.until);
+        database.marks.forget_before(tail.until);
         self.owe_hole(database.clone(), tail.until, &before.era);
     }
 
