@@ -336,9 +336,9 @@ impl Core {
         runs.expect(piece.len() as u64);
         while !piece.is_empty() {
             if !self.has_bug(SeededBug::FlushKeepsAddresses) {
-                for (key, change) in &piece {
-                    known.change(namespace, key, change.document());
-                }
+                let changes = piece.iter();
+                let changes = changes.map(|(key, change)| (&**key, change.document()));
+                known.change(namespace, changes);
             }
             if self.has_bug(SeededBug::FlushLosesEntry) && piece.len() > 1 {
                 piece.remove(0);

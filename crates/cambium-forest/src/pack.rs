@@ -224,6 +224,7 @@ impl Core {
             if self.health.is_closed() || !self.is_overfull() {
                 return self.health.check_open();
             }
+            self.flush_due.store(true, Ordering::Release);
             self.notify_background();
             clock.sleep(STALL);
         }

@@ -15,8 +15,8 @@ use super::history::not_given_out;
 use super::reader::LogReader;
 use crate::core::Core;
 use crate::database::Database;
-use crate::format::{FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
-use crate::recovery::{FoundHeader, header_at};
+use crate::format::{DatabaseHeader, FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
+use crate::recovery::header_at;
 use crate::seeded_bug::SeededBug;
 
 /// A reader of committed batches.
@@ -45,55 +45,78 @@ impl Core {
         if after > newest {
             return Err(not_given_out("changes after write", after, newest));
         }
-        let (reader, header) = self.reader_after(after)?;
+        let start = self.start_after(after)?;
         Ok(Feed {
             core: self.clone(),
             options,
             after,
-            last: header.sequence,
+            last: start.last,
             limit: 0,
-            reader,
-            names: names_of(&header),
+            reader: start.reader,
+            names: start.names,
             partial: None,
         })
     }
 
-    /// A reader of the file that has what came right after a number, behind the newest header
-    /// that is not past it.
-    fn reader_after(&self, after: u64) -> Result<(LogReader, crate::format::DatabaseHeader)> {
+    /// Where a feed of what came after a number begins.
+    fn start_after(&self, after: u64) -> Result<Start> {
         let (database, newest) = self.history.file_after(self, after)?;
-        let found = header_up_to(&database, newest, after);
+        let found = Start::find(&database, newest, after);
         // A cleaning may have given the place back meanwhile.
         let is_given_back = after < self.history.oldest();
-        let (.., header) = found.map_err(|error| match is_given_back {
+        found.map_err(|error| match is_given_back {
             true => lost(self.history.oldest()),
             false => error,
-        })?;
-        let reader = LogReader::new(database, header.replay_from, header.replay_session);
-        Ok((reader, header))
+        })
     }
 }
 
-/// The newest header that holds no write after a number, searched for from another one on.
-fn header_up_to(database: &Database, newest: u64, after: u64) -> Result<FoundHeader> {
-    let mut offset = newest;
-    loop {
-        let Some(found) = header_at(database, offset)? else {
-            return Err(database.damage(offset, "the change feed needs the database header here"));
-        };
-        let (_, _, header) = &found;
-        if header.sequence <= after {
-            return Ok(found);
+/// Where a feed begins.
+struct Start {
+    reader: LogReader,
+    /// Every number up to here lies before it.
+    last: u64,
+    names: BTreeMap<u16, Namespace>,
+}
+
+impl Start {
+    /// Begins behind the newest header that holds no write after a number, searched for from
+    /// another one on; or where the log begins, if that holds no earlier header.
+    fn find(database: &Arc<Database>, newest: u64, after: u64) -> Result<Start> {
+        let begin = database.log.begin();
+        let from = database.changes_from.load(Ordering::Acquire);
+        let may_begin_there = begin > database.shape.first_offset() && after >= from;
+        let mut offset = newest;
+        loop {
+            let Some((_, _, header)) = header_at(database, offset)? else {
+                let what = "the change feed needs the database header here";
+                return Err(database.damage(offset, what));
+            };
+            let is_before = header.sequence <= after;
+            let start = |position, session, last| Start {
+                reader: LogReader::new(database.clone(), position, session),
+                last,
+                names: names_of(&header),
+            };
+            if is_before && (header.replay_from >= begin || !may_begin_there) {
+                let (position, session) = (header.replay_from, header.replay_session);
+                return Ok(start(position, session, header.sequence));
+            }
+            let previous = header.previous;
+            let is_oldest = previous == 0 || previous >= offset || previous < begin;
+            if may_begin_there && (is_before || is_oldest) {
+                return Ok(start(begin, 0, from));
+            }
+            if previous == 0 || previous >= offset {
+                let what = format!("no database header leads to the changes after write {after}");
+                return Err(database.damage(offset, what));
+            }
+            offset = previous;
         }
-        if header.previous == 0 || header.previous >= offset {
-            let what = format!("no database header leads to the changes after write {after}");
-            return Err(database.damage(offset, what));
-        }
-        offset = header.previous;
     }
 }
 
-fn names_of(header: &crate::format::DatabaseHeader) -> BTreeMap<u16, Namespace> {
+fn names_of(header: &DatabaseHeader) -> BTreeMap<u16, Namespace> {
     let there = header.namespaces.iter().map(|(n, name, _)| (*n, name));
     there
         .map(|(number, name)| (number, namespace(name)))
@@ -199,10 +222,10 @@ impl Feed {
 
     /// Reads on at the newest header that is not past a number.
     fn read_after(&mut self, number: u64) -> Result<()> {
-        let (reader, header) = self.core.reader_after(number)?;
-        self.reader = reader;
-        self.names = names_of(&header);
-        self.last = header.sequence;
+        let start = self.core.start_after(number)?;
+        self.reader = start.reader;
+        self.names = start.names;
+        self.last = start.last;
         self.partial = None;
         Ok(())
     }
