@@ -376,6 +376,8 @@ pub(super) fn open_kept(core: &Core, file: &KeptFile) -> Result<Database> {
         ..core.home.clone()
     };
     let database = Database::open(&home, file.file, &core.tuning, Some(file.end), None)?;
+    database.log.begin_at(file.start);
+    database.changes_from.store(file.from, Ordering::Release);
     database.end_with(file.to);
     Ok(database)
 }

@@ -48,24 +48,29 @@ impl Core {
             old.newest_header.load(Ordering::Acquire),
             old.log.written_end(),
         );
-        let block = old.log.geometry().block;
+        let begin = old.log.begin();
         let mut part = None;
         let mut offset = newest;
         while let Some((_, _, header)) = header_at(old, offset)? {
-            let start = header.replay_from.min(offset) / block * block;
+            let is_before = header.sequence <= needed_after;
+            let is_oldest = header.previous < begin || header.previous >= offset;
+            let (from, start) = match !is_before && is_oldest && from < header.sequence {
+                // The log begins before its oldest header.
+                true => (from, begin),
+                false => (header.sequence, header.replay_from.min(offset).max(begin)),
+            };
             if end.saturating_sub(start) > self.tuning.history_bytes {
                 break;
             }
             part = Some(KeptFile {
                 file: old.file,
-                from: header.sequence,
+                from,
                 to: header.sequence,
                 header: newest,
                 start,
                 end,
             });
-            let is_first = header.sequence <= from || header.previous == 0;
-            if header.sequence <= needed_after || is_first || header.previous >= offset {
+            if is_before || is_oldest {
                 break;
             }
             offset = header.previous;
@@ -124,7 +129,10 @@ impl Core {
     /// # Errors
     /// `Locked` while another process reads the file as it was before it was replaced.
     fn trim(&self, file: &KeptFile) -> Result<()> {
-        let first = open_kept(self, file)?.shape.first_offset();
+        let (first, block) = {
+            let shape = open_kept(self, file)?.shape;
+            (shape.first_offset(), u64::from(shape.block_bytes))
+        };
         let path = format::database_path(&self.path, file.file.number);
         let file_system = &self.environment.file_system;
         let beside_readers = self.has_bug(SeededBug::HistoryFreedBesideReaders);
@@ -135,7 +143,7 @@ impl Core {
         let handle = file_system.open(&path, OpenOptions::WRITE)?;
         // What was taken ahead of the log's end, too.
         handle.set_length(file.end)?;
-        let hole = file.start.saturating_sub(first);
+        let hole = (file.start / block * block).saturating_sub(first);
         if hole > 0 {
             handle.punch_hole(first, hole)?;
         }
