@@ -25,7 +25,7 @@
 //! writes its nodes to the runs that the failed one has taken.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cambium_base::{Error, Result};
 use cambium_index::NodeAddress;
@@ -217,8 +217,14 @@ impl Core {
         }
         database.node_space.give(applied.rest.as_slice());
         if maintenance.header.snapshots.is_empty() {
-            let before = Arc::downgrade(&view.era);
+            let before = match self.has_bug(SeededBug::NodesReusedBesideReaders) {
+                true => Weak::new(),
+                false => Arc::downgrade(&view.era),
+            };
             database.node_space.retire(applied.retired, before);
+            if self.has_bug(SeededBug::NodesReusedEarly) {
+                database.node_space.header_named();
+            }
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         cambium_io::events::flushed("forest", &self.path);

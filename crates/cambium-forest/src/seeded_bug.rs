@@ -101,6 +101,10 @@ pub enum SeededBug {
     TailFreedBesideReaders,
     /// A cleaned tail is given back before the header of the cleaning is named.
     TailFreedEarly,
+    /// A flush writes over nodes that views from before the last flush reach.
+    NodesReusedBesideReaders,
+    /// A flush writes over nodes that the older superblock leads to.
+    NodesReusedEarly,
     /// A reader replays writes behind a rollback onto the roots before it.
     ReaderPassesRollback,
     /// A refresh drops versions that a snapshot of the reader needs.
@@ -109,7 +113,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 47] = [
+    pub const ALL: [(SeededBug, &'static str); 49] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -173,6 +177,11 @@ impl SeededBug {
             "tail_freed_beside_readers",
         ),
         (SeededBug::TailFreedEarly, "tail_freed_early"),
+        (
+            SeededBug::NodesReusedBesideReaders,
+            "nodes_reused_beside_readers",
+        ),
+        (SeededBug::NodesReusedEarly, "nodes_reused_early"),
         (SeededBug::ReaderPassesRollback, "reader_passes_rollback"),
         (SeededBug::RefreshDropsPinned, "refresh_drops_pinned"),
     ];

@@ -17,6 +17,7 @@ use crate::support::{Model, contents, options};
 
 const PATH: &str = "/store";
 const KEYS: u32 = 2_000;
+const NO_CLEANING: (&str, &str) = ("compaction_threshold", "100");
 
 fn settings(more: &[(&str, &str)]) -> OptionValues {
     let mut all = vec![
@@ -162,6 +163,8 @@ fn readers_keep_what_they_see() {
     reads_what_it_saw(&[]).unwrap();
     let bug = [("seeded_bug", "tail_freed_beside_readers")];
     assert!(std::panic::catch_unwind(|| reads_what_it_saw(&bug).unwrap()).is_err());
+    let bug = [("seeded_bug", "nodes_reused_beside_readers")];
+    assert!(std::panic::catch_unwind(|| reads_what_it_saw(&bug).unwrap()).is_err());
 }
 
 /// Damages the copy of the superblock that counts, after a cleaning.
@@ -172,7 +175,8 @@ fn outlives_its_newest_superblock(more: &[(&str, &str)]) -> Result<(), String> {
     for round in 0..4 {
         overwrite(&*store, &mut model, round);
     }
-    assert!(number(&*store, "cleanings") > 0);
+    let cleans = !more.contains(&NO_CLEANING);
+    assert_eq!(number(&*store, "cleanings") > 0, cleans);
     // As after the death of the process: a close writes both copies.
     drop(store);
     let mut copies = Vec::new();
@@ -212,6 +216,38 @@ fn the_loss_of_either_superblock_loses_nothing() {
     outlives_its_newest_superblock(&[]).unwrap();
     let bug = [("seeded_bug", "cleaning_named_once")];
     outlives_its_newest_superblock(&bug).unwrap_err();
+    outlives_its_newest_superblock(&[NO_CLEANING]).unwrap();
+}
+
+#[test]
+fn nodes_are_written_where_earlier_ones_were() {
+    let environment = Environment::memory();
+    let store = create(&environment, &[NO_CLEANING]);
+    let mut model = Model::new();
+    (0..4).for_each(|round| overwrite(&*store, &mut model, round));
+    let before = allocated(&environment);
+    let nodes = number(&*store, "node_bytes_written");
+    let snapshot = store.snapshot().unwrap();
+    let seen = model.clone();
+    (4..8).for_each(|round| overwrite(&*store, &mut model, round));
+    let nodes = number(&*store, "node_bytes_written") - nodes;
+    let held = allocated(&environment) - before;
+    for (key, value) in &seen {
+        assert_eq!(snapshot.get(key).unwrap().as_deref(), Some(&value[..]));
+    }
+    drop(snapshot);
+    // The first writes to none of the blocks that the snapshot has kept: readers of the
+    // flush before it may hold them.
+    (8..12).for_each(|round| overwrite(&*store, &mut model, round));
+    let grown = allocated(&environment) - before - held;
+    assert!(
+        held > grown + nodes / 2,
+        "{held} and {grown}, {nodes} of nodes"
+    );
+    assert_eq!(contents(&*store), model);
+    store.close().unwrap();
+    let report = Forest.check(&environment, Path::new(PATH), &settings(&[]), &());
+    assert!(report.as_ref().unwrap().is_sound(), "{report:?}");
 }
 
 #[test]

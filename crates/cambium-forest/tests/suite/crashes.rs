@@ -98,7 +98,7 @@ fn failing_operations_lose_nothing() {
 /// marks the cut, so numbers given twice mix nothing up; and without threads
 /// nobody writes beside a flush: `states.rs` finds these two. Nor is there a cache for
 /// addresses in most of these runs: `addresses.rs` finds what is kept of them.
-const FOUND_ELSEWHERE: [SeededBug; 23] = [
+const FOUND_ELSEWHERE: [SeededBug; 24] = [
     SeededBug::NoChecksum,
     SeededBug::FlushKeepsAddresses,
     SeededBug::EpochReused,
@@ -118,6 +118,7 @@ const FOUND_ELSEWHERE: [SeededBug; 23] = [
     // `cleaning.rs` finds these: no crash loses the newest superblock, nor holds a view.
     SeededBug::CleaningNamedOnce,
     SeededBug::TailFreedBesideReaders,
+    SeededBug::NodesReusedBesideReaders,
     // `changes` finds those of the change feed.
     SeededBug::ChangesHalveBatch,
     SeededBug::ChangesBeforeSync,
