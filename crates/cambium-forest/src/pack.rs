@@ -221,8 +221,11 @@ impl Core {
         events::stalled("forest", &self.path);
         let clock = &*self.environment.clock;
         while self.environment.executor.runs_tasks() && !self.flush_put_off.lasts(clock) {
-            if self.health.is_closed() || !self.is_overfull() {
-                return self.health.check_open();
+            self.health.check_open()?;
+            // After a failure that stops all writes nobody relieves it.
+            self.check_sound()?;
+            if !self.is_overfull() {
+                return Ok(());
             }
             self.flush_due.store(true, Ordering::Release);
             self.notify_background();
