@@ -34,7 +34,7 @@ use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, FileLock, LockMode};
 use cambium_storage::store_lock::Unlocked;
-use cambium_storage::superblock;
+use cambium_storage::superblock::{self, Superblock};
 
 use crate::buffer::KeptMoments;
 use crate::core::{Core, Maintenance, lock};
@@ -215,9 +215,8 @@ impl Core {
 
     /// Begins again at the newest header.
     fn take_newest_header(&self, maintenance: &mut Maintenance) -> Result<()> {
-        let (superblock, root) = read_root(&self.environment, &self.path, self.home.store)?;
         let before = self.view.load_full();
-        let opened = self.open_named(&root)?;
+        let (opened, superblock, root) = self.open_named()?;
         let mut newest = newest_state(&opened, superblock, root)?;
         // What is cached of a file stays. Its log ends where readers have met it: the header
         // lies behind that.
@@ -263,15 +262,18 @@ impl Core {
         }
     }
 
-    /// The file that a superblock names.
-    fn open_named(&self, root: &Root) -> Result<Arc<Database>> {
-        let held = lock_file(&self.environment, &self.path, root)?;
+    /// The file that the superblock names, and what the superblock says once the file is
+    /// locked: the writer may have given back, or written over, what earlier headers reach.
+    fn open_named(&self) -> Result<(Arc<Database>, Superblock, Root)> {
+        let read = || read_root(&self.environment, &self.path, self.home.store);
+        let (_, named) = read()?;
+        let held = lock_file(&self.environment, &self.path, &named)?;
+        let (superblock, root) = read()?;
+        refuse_replaced(&self.path, &named, &root)?;
         let end = root.clean.then_some(root.end);
         let database = Database::open(&self.home, root.file, &self.tuning, end, root.shape)?;
-        let (_, now) = read_root(&self.environment, &self.path, self.home.store)?;
-        refuse_replaced(&self.path, root, &now)?;
         _ = database.reader_lock.set(held);
-        Ok(Arc::new(database))
+        Ok((Arc::new(database), superblock, root))
     }
 
     /// Meets the rest of a file that a compaction has replaced, for feeds that read it.
