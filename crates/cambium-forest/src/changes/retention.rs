@@ -54,10 +54,12 @@ impl Core {
         while let Some((_, _, header)) = header_at(old, offset)? {
             let is_before = header.sequence <= needed_after;
             let is_oldest = header.previous < begin || header.previous >= offset;
-            let (from, start) = match !is_before && is_oldest && from < header.sequence {
-                // The log begins before its oldest header.
+            let place = header.replay_from.min(offset);
+            let is_at_begin = !is_before && is_oldest && from < header.sequence;
+            let (from, start) = match is_at_begin || place < begin {
+                // Between two headers.
                 true => (from, begin),
-                false => (header.sequence, header.replay_from.min(offset).max(begin)),
+                false => (header.sequence, place),
             };
             if end.saturating_sub(start) > self.tuning.history_bytes {
                 break;
