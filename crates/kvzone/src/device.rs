@@ -40,6 +40,10 @@ pub(crate) struct DeviceArguments {
     /// Size of the test file, such as 512MiB [default: 2GiB; 256MiB with --quick]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
+    /// Bytes of a sequential request and of a random read, a power of two up to 1MiB; below
+    /// 4KiB sequential requests alone are smaller [default: 1MiB and 4KiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_request)]
+    request: Option<usize>,
     /// Seconds for each measurement [default: 2; 0.2 with --quick]
     #[arg(long, value_name = "N", value_parser = parse_seconds)]
     seconds: Option<f64>,
@@ -75,6 +79,13 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
     }
 }
 
+fn parse_request(text: &str) -> std::result::Result<usize, String> {
+    match size::parse(text) {
+        Ok(bytes) if bytes.is_power_of_two() && bytes <= 1 << 20 => Ok(bytes as usize),
+        _ => Err("expected a power of two up to 1MiB".to_string()),
+    }
+}
+
 fn parse_seconds(text: &str) -> std::result::Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=86_400.0).contains(&seconds) => Ok(seconds),
@@ -93,6 +104,7 @@ impl DeviceArguments {
         DeviceOptions {
             directory: self.dir.clone(),
             file_bytes: self.size.unwrap_or(bytes),
+            request: self.request,
             limit: Duration::from_secs_f64(self.seconds.unwrap_or(seconds)),
             parts: Parts {
                 sequential: chosen(Part::Sequential),
@@ -193,8 +205,15 @@ fn sequential_table(report: &DeviceReport) -> String {
         let rate = format!("{:.0}", found.bytes_per_second / 1e6);
         vec![found.operation.clone(), mode(found.direct), rate]
     };
+    let chunk = report
+        .sequential
+        .first()
+        .map_or(0, |found| found.block_bytes);
     table(
-        "Sequential, chunks of 1 MiB, writes with their sync",
+        &format!(
+            "Sequential, chunks of {}, writes with their sync",
+            size::display(chunk as u64)
+        ),
         &["operation", "mode", "MB/s"],
         2,
         report.sequential.iter().map(row).collect(),
@@ -213,8 +232,15 @@ fn random_table(report: &DeviceReport) -> String {
         row.extend(random_cells(direct));
         row
     };
+    let block = report
+        .random_reads
+        .first()
+        .map_or(0, |found| found.block_bytes);
     table(
-        "Random reads of 4 KiB, from an empty cache (latencies in microseconds)",
+        &format!(
+            "Random reads of {}, from an empty cache (latencies in microseconds)",
+            size::display(block as u64)
+        ),
         &[
             "back end",
             "depth",

@@ -26,7 +26,7 @@ use cambium_io::{Environment, ReadBackend};
 use random::RandomPoint;
 use report::{DeviceReport, Machine, SCHEMA};
 use sequential::SyncedPattern;
-use test_file::TestFile;
+use test_file::{BLOCK_BYTES, TestFile};
 
 /// The back ends that are measured.
 pub const BACKENDS: [ReadBackend; 3] = [ReadBackend::Sync, ReadBackend::Aio, ReadBackend::IoUring];
@@ -78,6 +78,9 @@ pub struct DeviceOptions {
     pub directory: PathBuf,
     /// Length of the test file, bytes; larger than the device's own cache.
     pub file_bytes: u64,
+    /// Bytes of a sequential request and of a random read; none: 1 MiB and 4 KiB. A power of
+    /// two up to 1 MiB.
+    pub request: Option<usize>,
     /// Bound of each measurement.
     pub limit: Duration,
     /// What to measure.
@@ -107,11 +110,16 @@ pub fn measure(
     if options.parts.fio {
         fio::check_installed()?;
     }
-    let test_file = TestFile::create(
+    let mut test_file = TestFile::create(
         &*environment.file_system,
         &options.directory,
         options.file_bytes,
+        options.request,
     )?;
+    if options.request.is_some_and(|bytes| bytes < BLOCK_BYTES) {
+        let words = format!("requests below {BLOCK_BYTES} bytes cannot go past the cache");
+        test_file.direct = Err(Error::InvalidArgument(words));
+    }
     let mut session = Session {
         environment,
         options,

@@ -12,54 +12,47 @@ use kvzone_core::report::text::or_dash;
 use kvzone_core::statistics::verdict::{Comparison, Verdict};
 use serde_json::{Value, json};
 
-use super::claims::{Claim, by_rounds, claims_grid, claims_terminal};
-use super::figure::{Column, Figure, How, Layout, Of};
-use super::measured::{Cell, Measured, PointUsed};
+use super::claims::{Claim, claims, claims_grid, claims_terminal};
+use super::columns::{Column, Of};
+use super::measured::{Cell, Measured};
 use super::{ReproduceArguments, document};
 use crate::output;
 
 /// Tables of a measured figure, and the paper's sentences by medians and by rounds.
-pub(super) fn show(figure: &'static Figure, measured: &Measured) -> Shown {
-    let table = |(workload, title): &(&'static str, &'static str)| {
-        let grid = match figure.layout {
-            Layout::Rows => rows(figure, measured, workload),
-            Layout::Beside => beside(figure, measured),
-        };
-        (*title, grid)
-    };
-    let grids = figure.tables.iter().map(table);
+pub(super) fn show(measured: &Measured) -> Shown {
+    let tables = measured.figure.says.tables.iter();
+    let grids = tables.map(|(workload, title)| (title.as_str(), rows(measured, workload)));
     Shown {
         grids: grids.filter(|(_, grid)| !grid.rows.is_empty()).collect(),
-        claims: by_rounds((figure.claims)(measured), measured.repeat, |round| {
-            (figure.claims)(&measured.of_round(round))
-        }),
-        conditions: conditions(figure, measured),
-        charts: charts(figure, measured),
+        claims: claims(measured),
+        conditions: conditions(measured),
+        charts: charts(measured),
     }
 }
 
 /// The first column of each point, a row a store and a dot a round.
-fn charts(figure: &Figure, measured: &Measured) -> String {
-    let Some(column) = figure.columns.first() else {
-        return String::new();
-    };
-    let Of::Rounds(metric) = column.of else {
+fn charts(measured: &Measured) -> String {
+    let Some(column) = measured.figure.columns.first() else {
         return String::new();
     };
     let mut charts = String::new();
-    for (workload, title) in figure.tables {
-        for (place, point) in measured.labels().enumerate() {
+    for (workload, title) in &measured.figure.says.tables {
+        for (place, point) in measured.points.iter().enumerate() {
             let cells = measured.of_workload(workload).enumerate();
             let rows = cells.filter(|(_, cell)| cell.point == place);
             let rows: Vec<DotRow> = rows
                 .map(|(number, cell)| DotRow {
-                    name: cell.label.to_string(),
+                    name: cell.label.clone(),
                     colour: number,
-                    values: cell.rounds.iter().filter_map(metric).collect(),
-                    median: cell.median(metric),
+                    values: cell
+                        .rounds
+                        .iter()
+                        .filter_map(|it| column.of.number(it))
+                        .collect(),
+                    median: cell.median(column.of),
                 })
                 .collect();
-            let head = [*title, point, column.head].map(escape);
+            let head = [title.as_str(), &point.label, column.name].map(escape);
             let head: Vec<String> = head.into_iter().filter(|text| !text.is_empty()).collect();
             let drawn = dots(&rows, false, column.write);
             charts += &format!("<h3>{}</h3>{drawn}", head.join(", "));
@@ -77,15 +70,16 @@ fn named(label: &str, version: Option<&str>) -> String {
 }
 
 /// A row for each point and store.
-fn rows(figure: &Figure, measured: &Measured, workload: &str) -> Grid {
-    let mut heads = vec![figure.axis.to_string(), figure.who.to_string()];
+fn rows(measured: &Measured, workload: &str) -> Grid {
+    let figure = measured.figure;
+    let mut heads = vec![figure.says.axis.clone(), figure.says.who.clone()];
     heads.extend(figure.columns.iter().map(|column| match column.of {
         Of::Ratio => format!("{} : it", measured.first()),
-        Of::Rounds(_) | Of::Cells(_) => column.head.to_string(),
+        _ => column.name.to_string(),
     }));
     let row = |cell: &Cell| {
         let columns = figure.columns.iter();
-        let cells = columns.map(|column| text_of(figure, measured, cell, column));
+        let cells = columns.map(|column| text_of(measured, cell, column));
         let label = named(&cell.label, cell.version.as_deref());
         let words = [measured.points[cell.point].label.clone(), label];
         words.into_iter().chain(cells).collect()
@@ -97,60 +91,23 @@ fn rows(figure: &Figure, measured: &Measured, workload: &str) -> Grid {
     }
 }
 
-/// A row for each point; what compares a store with the first is not told of that one.
-fn beside(figure: &Figure, measured: &Measured) -> Grid {
-    let first = measured.first();
-    let columns = || {
-        measured.stores.iter().flat_map(|one| {
-            let all = figure.columns.iter().map(move |column| (one.label, column));
-            all.filter(|(label, column)| *label != first || matches!(column.of, Of::Rounds(_)))
-        })
-    };
-    let head = |(label, column): (&str, &Column)| match column.of {
-        Of::Rounds(_) if label.is_empty() => column.head.to_string(),
-        Of::Rounds(_) => {
-            let mut cells = measured.cells.iter().filter(|cell| cell.label == label);
-            let version = cells.find_map(|cell| cell.version.as_deref());
-            format!("{}, {}", named(label, version), column.head)
-        }
-        Of::Ratio => format!("{first} : {label}"),
-        Of::Cells(_) => column.head.to_string(),
-    };
-    let row = |(place, point): (usize, &PointUsed)| {
-        let cells = columns().map(|(label, column)| {
-            let cell = measured.cell(place, label);
-            cell.map_or("-".to_string(), |cell| {
-                text_of(figure, measured, cell, column)
-            })
-        });
-        std::iter::once(point.label.clone()).chain(cells).collect()
-    };
-    Grid {
-        heads: std::iter::once(figure.axis.to_string())
-            .chain(columns().map(head))
-            .collect(),
-        words: 1,
-        rows: measured.points.iter().enumerate().map(row).collect(),
-    }
-}
-
 /// The text of a cell; a failure stands in the first column.
-fn text_of(figure: &Figure, measured: &Measured, cell: &Cell, column: &Column) -> String {
-    let is_first = figure.columns.first().map(|first| first.head) == Some(column.head);
+fn text_of(measured: &Measured, cell: &Cell, column: &Column) -> String {
+    let mut columns = measured.figure.columns.iter();
+    let is_first = columns
+        .next()
+        .is_some_and(|first| first.name == column.name);
     match (&cell.failure, column.of) {
         (Some(reason), _) if is_first => reason.clone(),
         (_, Of::Ratio) => ratio_text(measured.ratio(cell)),
-        _ => or_dash(measured.value(cell, *column), column.write),
+        _ => or_dash(measured.value(cell, column), column.write),
     }
 }
 
 /// The conditions of the figures: rounds, the work, and the settings at each point.
-fn conditions(figure: &Figure, measured: &Measured) -> String {
-    let papers = match figure.how {
-        How::Campaigns(paper) => paper.conditions,
-        How::Cells(..) => "",
-    };
-    let mut text = rounds(measured, figure.what) + papers;
+fn conditions(measured: &Measured) -> String {
+    let figure = measured.figure;
+    let mut text = rounds(measured, &figure.says.what) + &figure.paper.conditions;
     for point in &measured.points {
         text += &point.conditions;
     }
@@ -163,7 +120,6 @@ fn conditions(figure: &Figure, measured: &Measured) -> String {
 /// How many rounds, from which seed, and what was issued; a line.
 fn rounds(measured: &Measured, what: &str) -> String {
     let rounds = match measured.repeat {
-        0 => "Measured once".to_string(),
         1 => "One round (no interval, no winner)".to_string(),
         rounds => format!("Medians of {rounds} rounds in which stores take turns"),
     };
@@ -295,9 +251,6 @@ fn with_claims(mut found: Value, shown: &Shown) -> Value {
         })
     };
     let claims: Vec<Value> = shown.claims.iter().map(claim).collect();
-    if found.is_null() {
-        found = json!({"schema": "kvzone-analysis/1"});
-    }
     found["claims"] = claims.into();
     found
 }

@@ -58,6 +58,24 @@ fn every_back_end_depth_and_mode_is_measured_and_the_folder_is_left_as_it_was() 
 }
 
 #[test]
+fn requests_have_the_size_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    for (request, sequential, random) in [("64", 64, 4096), ("256KiB", 262_144, 262_144)] {
+        let json = tempfile::NamedTempFile::new().unwrap();
+        let mut arguments = tiny(folder.path());
+        arguments.extend(["--request", request, "--only", "sequential,random"]);
+        arguments.extend(["--json", json.path().to_str().unwrap()]);
+        let output = kvzone(&arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report: Value = serde_json::from_slice(&std::fs::read(json.path()).unwrap()).unwrap();
+        for (part, bytes) in [("sequential", sequential), ("random_reads", random)] {
+            let found = report[part].as_array().unwrap();
+            assert!(found.iter().all(|it| it["block_bytes"] == bytes), "{part}");
+        }
+    }
+}
+
+#[test]
 fn a_folder_that_is_missing_and_one_without_room_are_named_with_status_3() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
@@ -97,6 +115,7 @@ fn wrong_usage_has_status_2() {
         vec!["device"],
         vec!["device", "--dir", "/tmp", "--size", "2 apples"],
         vec!["device", "--dir", "/tmp", "--seconds", "-1"],
+        vec!["device", "--dir", "/tmp", "--request", "3KiB"],
         vec!["device", "--dir", "/tmp", "--only", "nonsense"],
         vec!["nonsense"],
     ] {
