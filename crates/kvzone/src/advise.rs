@@ -22,7 +22,7 @@ use kvzone_core::error::{Error, Result};
 use kvzone_core::job::Until;
 use kvzone_core::record::Report;
 use kvzone_core::report::advice::{self, Advice};
-use kvzone_core::report::compare::Figure;
+use kvzone_core::report::figure::Figure;
 use kvzone_core::report::text::bytes;
 use kvzone_core::workload;
 

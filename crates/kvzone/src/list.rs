@@ -84,7 +84,7 @@ fn workloads(json: bool) -> String {
     table.set_header(["workload", "measured", "what it does"]);
     for workload in known_workloads() {
         let phase = workload.measured_phase().name();
-        table.add_row([workload.name, phase, workload.summary]);
+        table.add_row([workload.name.as_str(), phase, &workload.summary]);
     }
     let alias = |(alias, name): &(&str, &str)| format!("{alias} = {name}");
     let known: Vec<String> = ALIASES.iter().map(alias).collect();

@@ -8,7 +8,7 @@
 //! level the other figures decide, and that is for people.
 
 use crate::record::{Phase, Report, Run, Status};
-use crate::report::compare::{FIGURES, Figure};
+use crate::report::figure::Figure;
 use crate::report::grid::Grid;
 use crate::report::text::or_dash;
 use crate::statistics::median;
@@ -24,7 +24,7 @@ pub struct Candidate {
     pub name: String,
     /// The store alone.
     pub store: String,
-    /// Medians of all figures, in the order of [`FIGURES`].
+    /// Medians of all figures, in the order of [`Figure::deciding`].
     pub medians: Vec<Option<f64>>,
     /// The goal's figure, this by the best; None for the best itself.
     pub against_best: Option<Comparison>,
@@ -79,7 +79,7 @@ pub fn rank(report: &Report, phase: Phase, goal: Figure) -> Advice {
         };
         advice.ranking.push(Candidate {
             store: first.store.clone(),
-            medians: FIGURES.iter().map(figure).collect(),
+            medians: Figure::deciding().map(figure).collect(),
             against_best: None,
             rounds: measured.len(),
             name,
@@ -99,7 +99,7 @@ fn name_of(run: &Run) -> String {
 
 /// Where a figure stands among all.
 pub fn place(figure: &Figure) -> usize {
-    let found = FIGURES.iter().position(|other| other.name == figure.name);
+    let found = Figure::deciding().position(|other| other.name == figure.name);
     found.unwrap_or(0)
 }
 
@@ -182,10 +182,7 @@ impl Advice {
                 self.goal.heading
             ));
         }
-        for figure in FIGURES
-            .iter()
-            .filter(|figure| figure.name != self.goal.name)
-        {
+        for figure in Figure::deciding().filter(|figure| figure.name != self.goal.name) {
             said.extend(self.other_figure(best, figure));
         }
         if best.rounds < ROUNDS_FOR_A_CLAIM {
@@ -229,10 +226,10 @@ impl Advice {
 /// The ranking as a table, and the answer beneath it, ending with a new line.
 pub fn render(advice: &Advice) -> String {
     let mut heads = vec!["".to_string(), "store".to_string()];
-    heads.extend(FIGURES.iter().map(|figure| figure.heading.to_string()));
+    heads.extend(Figure::deciding().map(|figure| figure.heading.to_string()));
     heads.push(format!("{} : best", advice.goal.heading));
     let row = |(number, candidate): (usize, &Candidate)| {
-        let figures = FIGURES.iter().zip(&candidate.medians);
+        let figures = Figure::deciding().zip(&candidate.medians);
         let figures = figures.map(|(figure, &value)| or_dash(value, |value| figure.text(value)));
         let against = candidate.against_best.as_ref();
         [(number + 1).to_string(), candidate.name.clone()]
@@ -276,7 +273,7 @@ mod tests {
     const EVEN: [f64; 5] = [100.0, 101.0, 99.0, 100.0, 100.0];
 
     fn advice(runs: Vec<Run>) -> Advice {
-        rank(&report(runs), Phase::Load, FIGURES[0])
+        rank(&report(runs), Phase::Load, Figure::find("ops").unwrap())
     }
 
     #[test]
@@ -330,8 +327,7 @@ mod tests {
         for run in runs.iter_mut().filter(|run| run.store == "b") {
             run.write_amplification = Some(1.0);
         }
-        let goal = FIGURES[4];
-        assert_eq!(goal.name, "write-amp");
+        let goal = Figure::find("write-amp").unwrap();
         let found = rank(&report(runs), Phase::Load, goal);
         assert_eq!(found.best(), ["b"]);
     }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::adapter::{DurabilityName, Profile};
 use crate::record::{Phase, Report, Run, Status};
+use crate::report::figure::{FIGURES, Figure};
 use crate::report::recovery::Recovery;
 use crate::report::text;
 use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare};
@@ -20,9 +21,6 @@ use crate::statistics::{median, relative_spread};
 
 /// The store that does nothing: what is left is the harness.
 pub const NULL: &str = "null";
-
-/// Calls below which a 99.9th percentile is not shown: ten lie above it.
-const CALLS_FOR_P999: u64 = 10_000;
 
 /// Rounds that differ by more than this share of their median are noisy.
 const NOISY: f64 = 0.25;
@@ -132,36 +130,12 @@ pub struct Row {
     pub rounds: usize,
     /// The first thing that went wrong.
     pub failure: Option<(Status, String)>,
-    /// Foreground operations a second.
-    pub ops_per_second: Option<f64>,
-    /// Each round's, in the order of rounds.
+    /// Medians of all figures, in the order of [`FIGURES`].
+    pub medians: Vec<Option<f64>>,
+    /// Operations a second of each round, in their order.
     pub all_ops_per_second: Vec<f64>,
-    /// The highest rate at which a latency was kept, where that was looked for.
-    pub rate_kept: Option<f64>,
     /// Operations in each whole second of its fastest round.
     pub over_time: Vec<f64>,
-    /// Latency in nanoseconds.
-    pub p50: Option<f64>,
-    /// The same.
-    pub p99: Option<f64>,
-    /// The same; none of fewer than 10,000 calls.
-    pub p999: Option<f64>,
-    /// Device bytes written for each user byte written.
-    pub write_amplification: Option<f64>,
-    /// Device bytes read for each user byte read.
-    pub read_amplification: Option<f64>,
-    /// Reads sent to the device while operations were issued, for each get.
-    pub device_reads_per_lookup: Option<f64>,
-    /// Processor time, background work included, in microseconds.
-    pub cpu_us_per_operation: Option<f64>,
-    /// Most resident memory.
-    pub peak_memory_bytes: Option<f64>,
-    /// Bytes on the disk.
-    pub space_bytes: Option<f64>,
-    /// Those for each live user byte.
-    pub space_amplification: Option<f64>,
-    /// Seconds of work left behind when operations ended.
-    pub settle_seconds: Option<f64>,
     /// How it came back, where it was opened again.
     pub recovery: Option<Recovery>,
     /// Why it is in no ranking, if it is in none.
@@ -169,6 +143,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// The median rate.
+    pub fn ops_per_second(&self) -> Option<f64> {
+        self.medians.first().copied().flatten()
+    }
+
     /// The store with its version.
     pub fn named(&self) -> String {
         match &self.version {
@@ -281,34 +260,18 @@ fn row(store: &str, phase: Phase, runs: &[&Run]) -> Option<Row> {
     let version = own.iter().find_map(|run| run.version.clone());
     own.first()?;
     let good = measured(&own, phase);
-    let middle = |figure: &dyn Fn(&Run) -> Option<f64>| {
-        let values: Vec<f64> = good.iter().filter_map(|run| figure(run)).collect();
+    let middle = |figure: &Figure| {
+        let values: Vec<f64> = good.iter().filter_map(|run| figure.value(run)).collect();
         median(&values)
     };
-    let latency = |pick: fn(&crate::record::LatencySummary) -> u64| {
-        middle(&|run| run.latency_ns.as_ref().map(|found| pick(found) as f64))
-    };
-    let tail_known = good.iter().all(|run| calls(run) >= CALLS_FOR_P999);
     Some(Row {
         store: store.to_string(),
         version,
         rounds: good.len(),
         failure,
-        ops_per_second: middle(&|run| Some(run.ops_per_second)),
+        medians: FIGURES.iter().map(middle).collect(),
         all_ops_per_second: good.iter().map(|run| run.ops_per_second).collect(),
-        rate_kept: middle(&|run| run.extra.get("latency_target")?["rate_kept"].as_f64()),
         over_time: over_time(&good),
-        p50: latency(|found| found.p50),
-        p99: latency(|found| found.p99),
-        p999: latency(|found| found.p999).filter(|_| tail_known),
-        write_amplification: middle(&|run| run.write_amplification),
-        read_amplification: middle(&|run| run.read_amplification),
-        device_reads_per_lookup: middle(&|run| run.extra.get("device_reads_per_lookup")?.as_f64()),
-        cpu_us_per_operation: middle(&cpu_us_per_operation),
-        peak_memory_bytes: middle(&|run| run.peak_memory_bytes.map(|bytes| bytes as f64)),
-        space_bytes: middle(&|run| run.space_bytes.map(|bytes| bytes as f64)),
-        space_amplification: middle(&|run| run.space_amplification),
-        settle_seconds: middle(&|run| run.extra.get("settle_seconds")?.as_f64()),
         recovery: Recovery::of(&own),
         unranked: None,
     })
@@ -338,28 +301,14 @@ fn measured<'a>(runs: &[&'a Run], phase: Phase) -> Vec<&'a Run> {
     good
 }
 
-/// Calls that were timed: a batch is one.
-fn calls(run: &Run) -> u64 {
-    let counted = run
-        .extra
-        .iter()
-        .filter(|(name, _)| name.starts_with("calls_"));
-    let calls: u64 = counted.filter_map(|(_, calls)| calls.as_u64()).sum();
-    if calls > 0 { calls } else { run.operations }
-}
-
-fn cpu_us_per_operation(run: &Run) -> Option<f64> {
-    (run.operations > 0).then(|| run.cpu_seconds.map(|s| s * 1e6 / run.operations as f64))?
-}
-
 /// Says of each store why it is in no ranking.
 fn exclude(rows: &mut [Row]) {
     let harness = rows
         .iter()
         .find(|row| row.store == NULL)
-        .and_then(|row| row.ops_per_second);
+        .and_then(Row::ops_per_second);
     for row in rows {
-        row.unranked = match (row.ops_per_second, harness) {
+        row.unranked = match (row.ops_per_second(), harness) {
             _ if row.failure.is_some() => Some("it did not end well in every round"),
             (None, _) => Some("it has no figures"),
             _ if row.store == NULL => Some("it is the harness's own cost"),

@@ -54,7 +54,7 @@ fn every_workload_runs_on_null_and_on_memory_with_every_size() {
         ] {
             for threads in [1, 3] {
                 for adapter in [&Null as &dyn Adapter, &Memory] {
-                    let phases = run(adapter, workload.name, |job| {
+                    let phases = run(adapter, &workload.name, |job| {
                         job.load.key_bytes = key;
                         job.load.value_bytes = value;
                         job.load.threads = threads;

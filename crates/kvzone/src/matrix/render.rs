@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use kvzone_core::adapter::Profile;
 use kvzone_core::record::Status;
-use kvzone_core::report::chart::{DotRow, dots, escape, standalone};
 use kvzone_core::report::grid::Grid;
-use kvzone_core::report::{html, text};
+use kvzone_core::report::page::{self, Chart, Page};
+use kvzone_core::report::svg;
+use kvzone_core::report::text::{self, Unit};
 
 use super::programs::Figure;
 use super::results::Results;
@@ -304,41 +305,44 @@ fn failures(results: &Results, rows: &[Row]) -> Vec<String> {
 
 /// As a page that needs nothing beside it.
 pub(super) fn page(results: &Results, rows: &[Row]) -> String {
-    let paragraph = |line: &String| format!("<p>{}</p>", escape(line));
-    let mut out: String = conditions(results).iter().map(paragraph).collect();
-    let item = |line: &String| format!("<li>{}</li>", escape(line));
-    let behind: String = behind_lines(results, rows).iter().map(item).collect();
-    let _ = write!(
-        out,
-        "<p>{LEGEND}</p><h2>{}</h2><ul>{behind}</ul>",
-        summary(rows)
-    );
-    out += &drawing(results, rows);
+    let mut page = Page::new(TITLE, &results.head.command);
+    for line in conditions(results) {
+        page.text(&line);
+    }
+    page.text(LEGEND);
+    page.heading(&summary(rows));
+    page.list(&behind_lines(results, rows), &[]);
+    let drawn = drawing(results, rows);
+    page.chart(&Chart::rows(CHART.to_string(), Unit::Number, true, drawn));
     for (size, grid) in grids(results, rows) {
-        let table = grid.html(|row| match row[2].as_str() {
+        page.heading(&format!("Values of {size} bytes"));
+        page.table(&grid, |row| match row[2].as_str() {
             "ahead" => "ahead",
             "behind" => "behind",
             _ => "",
         });
-        let _ = write!(out, "<h2>Values of {size} bytes</h2>{table}");
     }
-    out += "<h2>Settings</h2><ul>";
-    for (store, settings) in settings(results) {
-        let (store, settings) = (escape(&store), escape(&settings));
-        let _ = write!(out, "<li><b>{store}</b>: {settings}</li>");
-    }
-    html::page(TITLE, &results.head.command, &(out + "</ul>"))
+    page.heading("Settings");
+    let settings = settings(results);
+    let settings = settings
+        .iter()
+        .map(|(store, settings)| format!("{store}: {settings}"));
+    page.list(&settings.collect::<Vec<_>>(), &failures(results, rows));
+    page.html()
 }
 
 /// Colours of cells in which ours is ahead, behind, and neither.
 const COLOURS: (usize, usize, usize) = (2, 8, 7);
 
-/// The ratio of each cell in decades: right of 1 ours is better. Dots are rounds.
-fn drawing(results: &Results, rows: &[Row]) -> String {
+/// The title of the chart.
+const CHART: &str = "Our best engine by the best of the others: right of 1 ours is better";
+
+/// The ratio of each cell: right of 1 ours is better. Points are rounds.
+fn drawing(results: &Results, rows: &[Row]) -> Vec<page::Row> {
     let several = results.head.conditions.sizes.len() > 1;
     let row = |row: &Row| {
         let found = row.against_peer.as_ref()?;
-        Some(DotRow {
+        Some(page::Row {
             name: match several {
                 true => name(row),
                 false => row.cell.name.to_string(),
@@ -352,15 +356,10 @@ fn drawing(results: &Results, rows: &[Row]) -> String {
             median: Some(found.ratio),
         })
     };
-    let rows: Vec<DotRow> = rows.iter().filter_map(row).collect();
-    dots(&rows, true, |ratio| format!("{ratio}×"))
+    rows.iter().filter_map(row).collect()
 }
 
 /// The drawing as a file of its own.
 pub(super) fn chart(results: &Results, rows: &[Row]) -> String {
-    standalone(
-        "Our best engine by the best of the others: right of 1 ours is better",
-        &[],
-        &drawing(results, rows),
-    )
+    svg::rows(CHART, &drawing(results, rows), |ratio| format!("{ratio}×"))
 }

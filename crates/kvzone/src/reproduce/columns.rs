@@ -1,6 +1,6 @@
 //! Columns of figures. A round's numbers are named as in the JSON of a run.
 
-use kvzone_core::report::text::{bytes, grouped, three_digits};
+use kvzone_core::report::text::Unit::{self, Bytes, Count, Number};
 
 use super::measured::Round;
 
@@ -12,7 +12,7 @@ pub(super) struct Column {
     /// Where its number comes from.
     pub(super) of: Of,
     /// How it is written.
-    pub(super) write: fn(f64) -> String,
+    pub(super) unit: Unit,
 }
 
 /// The source of a column's number.
@@ -43,111 +43,95 @@ pub(super) const RATE_OF: Of = Of::Number("/ops_per_second", 1.0);
 /// Seconds that a compaction reads.
 pub(super) const READ_OF: Of = Of::Number("/extra/compaction_seconds_read", 1.0);
 
-const fn column(name: &'static str, of: Of, write: fn(f64) -> String) -> Column {
-    Column { name, of, write }
+const fn column(name: &'static str, of: Of, unit: Unit) -> Column {
+    Column { name, of, unit }
 }
 
 const COLUMNS: &[Column] = &[
-    column(RATE, RATE_OF, grouped),
-    column("ratio", Of::Ratio, three_digits),
-    column("in the paper", Of::Published, three_digits),
+    column(RATE, RATE_OF, Count),
+    column("ratio", Of::Ratio, Number),
+    column("in the paper", Of::Published, Number),
     column(
         "entries/s",
         Of::ASecond("/extra/entries_scanned", 1.0),
-        grouped,
+        Count,
     ),
     column(
         "written/s",
         Of::Number("/extra/writers_ops_per_second", 1.0),
-        grouped,
+        Count,
     ),
-    column("MB/s", Of::ASecond("/user_bytes", 1e6), three_digits),
-    column(
-        "write amp",
-        Of::Number("/write_amplification", 1.0),
-        three_digits,
-    ),
-    column(
-        "load write amp",
-        Of::Loaded("/write_amplification"),
-        three_digits,
-    ),
-    column(
-        "read amp",
-        Of::Number("/read_amplification", 1.0),
-        three_digits,
-    ),
+    column("MB/s", Of::ASecond("/user_bytes", 1e6), Number),
+    column("write amp", Of::Number("/write_amplification", 1.0), Number),
+    column("load write amp", Of::Loaded("/write_amplification"), Number),
+    column("read amp", Of::Number("/read_amplification", 1.0), Number),
     column(
         "reads/get",
         Of::Number("/extra/device_reads_per_lookup", 1.0),
-        three_digits,
+        Number,
     ),
-    column(
-        "space amp",
-        Of::Number("/space_amplification", 1.0),
-        three_digits,
-    ),
+    column("space amp", Of::Number("/space_amplification", 1.0), Number),
     column(
         "CPU µs/op",
         Of::By("/cpu_seconds", "/operations", 1e-6),
-        three_digits,
+        Number,
     ),
     // Of one processor.
-    column("CPU %", Of::ASecond("/cpu_seconds", 0.01), three_digits),
-    column("p50 µs", Of::Number("/latency_ns/p50", 1e3), three_digits),
-    column("beyond p50 %", Of::BeyondMedian, three_digits),
+    column("CPU %", Of::ASecond("/cpu_seconds", 0.01), Number),
+    column("p50 µs", Of::Number("/latency_ns/p50", 1e3), Number),
+    column("beyond p50 %", Of::BeyondMedian, Number),
     column(
         "write ms",
         Of::Number("/extra/latency_ns_insert/mean", 1e6),
-        three_digits,
+        Number,
     ),
     column(
         "stdev ms",
         Of::Number("/extra/latency_ns_insert/stdev", 1e6),
-        three_digits,
+        Number,
     ),
     column(
         "write p99 ms",
         Of::Number("/extra/latency_ns_insert/p99", 1e6),
-        three_digits,
+        Number,
     ),
     column(
         "read ms",
         Of::Number("/extra/latency_ns_read/mean", 1e6),
-        three_digits,
+        Number,
     ),
-    column("whole, s", Of::Number("/seconds", 1.0), three_digits),
+    column("whole, s", Of::Number("/seconds", 1.0), Number),
     column(
         "tree search",
         Of::Number("/extra/compaction_seconds_tree_search", 1.0),
-        three_digits,
+        Number,
     ),
     column(
         "sort",
         Of::Number("/extra/compaction_seconds_sort", 1.0),
-        three_digits,
+        Number,
     ),
-    column("read", READ_OF, three_digits),
+    column("read", READ_OF, Number),
     column(
         "write",
         Of::Number("/extra/compaction_seconds_write", 1.0),
-        three_digits,
+        Number,
     ),
     column(
         "flush and commit",
         Of::Number("/extra/compaction_seconds_flush_and_commit", 1.0),
-        three_digits,
+        Number,
     ),
     column(
         "reads",
         Of::Number("/extra/compaction_read_operations", 1.0),
-        grouped,
+        Count,
     ),
-    column("speed of reading", Of::SpeedOfReading, three_digits),
+    column("speed of reading", Of::SpeedOfReading, Number),
     column(
         "mean read of the device",
         Of::By("/device_read_bytes", "/extra/device_reads", 1.0),
-        bytes,
+        Bytes,
     ),
 ];
 

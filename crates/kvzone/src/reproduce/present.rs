@@ -5,9 +5,8 @@ use std::io::Write;
 use std::path::Path;
 
 use kvzone_core::error::{Error, Result};
-use kvzone_core::report::chart::{DotRow, dots, escape};
 use kvzone_core::report::grid::Grid;
-use kvzone_core::report::html;
+use kvzone_core::report::page::{Chart, Page, Row};
 use kvzone_core::report::text::or_dash;
 use kvzone_core::statistics::verdict::{Comparison, Verdict};
 use serde_json::{Value, json};
@@ -31,34 +30,36 @@ pub(super) fn show(measured: &Measured) -> Shown {
 }
 
 /// The first column of each point, a row a store and a dot a round.
-fn charts(measured: &Measured) -> String {
+fn charts(measured: &Measured) -> Vec<Chart> {
     let Some(column) = measured.figure.columns.first() else {
-        return String::new();
+        return Vec::new();
     };
-    let mut charts = String::new();
-    for (workload, title) in &measured.figure.says.tables {
-        for (place, point) in measured.points.iter().enumerate() {
-            let cells = measured.of_workload(workload).enumerate();
-            let rows = cells.filter(|(_, cell)| cell.point == place);
-            let rows: Vec<DotRow> = rows
-                .map(|(number, cell)| DotRow {
-                    name: cell.label.clone(),
-                    colour: number,
-                    values: cell
-                        .rounds
-                        .iter()
-                        .filter_map(|it| column.of.number(it))
-                        .collect(),
-                    median: cell.median(column.of),
-                })
-                .collect();
-            let head = [title.as_str(), &point.label, column.name].map(escape);
-            let head: Vec<String> = head.into_iter().filter(|text| !text.is_empty()).collect();
-            let drawn = dots(&rows, false, column.write);
-            charts += &format!("<h3>{}</h3>{drawn}", head.join(", "));
-        }
-    }
-    charts
+    let chart = |(workload, title): (&String, &String), place: usize| {
+        let cells = measured.of_workload(workload).enumerate();
+        let rows = cells.filter(|(_, cell)| cell.point == place);
+        let row = |(number, cell): (usize, &Cell)| Row {
+            name: cell.label.clone(),
+            colour: number,
+            values: cell
+                .rounds
+                .iter()
+                .filter_map(|it| column.of.number(it))
+                .collect(),
+            median: cell.median(column.of),
+        };
+        let head = [title.as_str(), &measured.points[place].label, column.name];
+        let head: Vec<&str> = head.into_iter().filter(|text| !text.is_empty()).collect();
+        Chart::rows(head.join(", "), column.unit, false, rows.map(row).collect())
+    };
+    let tables = measured.figure.says.tables.iter();
+    let places = 0..measured.points.len();
+    tables
+        .flat_map(|(workload, title)| {
+            places
+                .clone()
+                .map(move |place| chart((workload, title), place))
+        })
+        .collect()
 }
 
 /// A store with its version.
@@ -100,7 +101,9 @@ fn text_of(measured: &Measured, cell: &Cell, column: &Column) -> String {
     match (&cell.failure, column.of) {
         (Some(reason), _) if is_first => reason.clone(),
         (_, Of::Ratio) => ratio_text(measured.ratio(cell)),
-        _ => or_dash(measured.value(cell, column), column.write),
+        _ => or_dash(measured.value(cell, column), |value| {
+            column.unit.text(value)
+        }),
     }
 }
 
@@ -137,7 +140,7 @@ pub(super) struct Shown {
     /// The conditions of the figures, as lines.
     pub(super) conditions: String,
     /// Charts for the page.
-    pub(super) charts: String,
+    pub(super) charts: Vec<Chart>,
 }
 
 impl Shown {
@@ -175,17 +178,22 @@ impl Shown {
 
     /// As a page, with the charts above.
     fn html(&self, title: &str, command: &str) -> String {
-        let mut body = self.charts.clone();
-        let claims = claims_grid(&self.claims);
-        let claims = (!claims.rows.is_empty()).then_some(("What the paper says", claims));
-        for (title, grid) in self.grids.iter().chain(&claims) {
-            let title = if title.is_empty() { "Medians" } else { title };
-            body += &format!("<h2>{}</h2>{}", escape(title), grid.html(|_| ""));
+        let mut page = Page::new(title, command);
+        for chart in &self.charts {
+            page.chart(chart);
+        }
+        for (title, grid) in &self.grids {
+            page.heading(if title.is_empty() { "Medians" } else { title });
+            page.table(grid, |_| "");
+        }
+        if !self.claims.is_empty() {
+            page.heading("What the paper says");
+            page.table(&claims_grid(&self.claims), |_| "");
         }
         for sentence in self.conditions.lines() {
-            body += &format!("<p class=\"hint\">{}</p>", escape(sentence));
+            page.hint(sentence);
         }
-        html::page(title, command, &body)
+        page.html()
     }
 }
 
