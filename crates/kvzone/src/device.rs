@@ -1,24 +1,21 @@
 //! `kvzone device`: what a disk gives, as a table and as JSON.
 
-use std::fs::File;
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use cambium_base::{Error, Result};
 use cambium_io::Environment;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use kvzone_core::device::report::{
     DeviceReport, FioComparison, RandomReads, Sequential, SyncedWrites,
 };
 use kvzone_core::device::{DeviceOptions, Parts, measure};
+use kvzone_core::error::Result;
 use kvzone_core::report::grid::Grid;
 use kvzone_core::report::text::or_dash;
 use kvzone_core::size;
 use kvzone_core::statistics::median;
 
-use crate::{machine, output};
+use crate::{machine, output, run};
 
 /// Full and quick sizes of the test file.
 const FILE_BYTES: u64 = 2 << 30;
@@ -120,9 +117,9 @@ impl DeviceArguments {
 /// Measures, prints, and writes the JSON.
 pub(crate) fn run(arguments: &DeviceArguments) -> Result<()> {
     // Opened first: minutes of measuring must not end at a mistyped path.
-    let json = arguments.json.as_deref().map(create_json).transpose()?;
+    let json = arguments.json.as_deref().map(run::create).transpose()?;
     let options = arguments.options();
-    let bar = progress_bar();
+    let bar = run::progress_bar("{bar:30} {pos}/{len} {msg}");
     let report = measure(&Environment::real(), &options, &mut |progress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
@@ -130,33 +127,10 @@ pub(crate) fn run(arguments: &DeviceArguments) -> Result<()> {
     });
     bar.finish_and_clear();
     let report = report?;
-    if let Some((path, file)) = json {
-        write_json(path, file, &report)?;
+    if let Some((path, mut file)) = json {
+        run::write_json(path, &mut file, &report)?;
     }
-    output::print(&text(&report))
-}
-
-fn create_json(path: &Path) -> Result<(&Path, File)> {
-    match File::create(path) {
-        Ok(file) => Ok((path, file)),
-        Err(error) => Err(Error::io("create", path, error)),
-    }
-}
-
-fn write_json(path: &Path, mut file: File, report: &DeviceReport) -> Result<()> {
-    let failed = |error: std::io::Error| Error::io("write", path, error);
-    let mut json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
-    json.push(b'\n');
-    file.write_all(&json).map_err(failed)
-}
-
-fn progress_bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(0).with_style(style)
+    Ok(output::print(&text(&report))?)
 }
 
 fn text(report: &DeviceReport) -> String {

@@ -3,7 +3,7 @@
 //!
 //! A candidate is a store with settings: one variant of a report's runs. It is
 //! held against the best by the ratio inside each round
-//! ([`crate::statistics::verdict::compare`]). A candidate that noise does not
+//! ([`crate::statistics::verdict::compare_rounds`]). A candidate that noise does not
 //! tell from the best is level with it, and said to be; among those that are
 //! level the other figures decide, and that is for people.
 
@@ -12,7 +12,7 @@ use crate::report::figure::Figure;
 use crate::report::grid::Grid;
 use crate::report::text::or_dash;
 use crate::statistics::median;
-use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare};
+use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare_rounds};
 
 /// Other figures are worth a word where they differ by this factor.
 const NOTABLE: f64 = 1.2;
@@ -28,8 +28,8 @@ pub struct Candidate {
     pub medians: Vec<Option<f64>>,
     /// The goal's figure, this by the best; None for the best itself.
     pub against_best: Option<Comparison>,
-    /// Rounds that ended well.
-    pub rounds: usize,
+    /// The goal's figure in each round.
+    pub rounds: Vec<(u32, f64)>,
 }
 
 /// Who is ranked, and who is not.
@@ -81,12 +81,15 @@ pub fn rank(report: &Report, phase: Phase, goal: Figure) -> Advice {
             store: first.store.clone(),
             medians: Figure::deciding().map(figure).collect(),
             against_best: None,
-            rounds: measured.len(),
+            rounds: measured
+                .iter()
+                .filter_map(|run| Some((run.repeat, goal.value(run)?)))
+                .collect(),
             name,
         });
     }
     advice.sort();
-    advice.hold_against_best(report, phase);
+    advice.hold_against_best();
     advice
 }
 
@@ -121,23 +124,11 @@ impl Advice {
         });
     }
 
-    fn hold_against_best(&mut self, report: &Report, phase: Phase) {
-        let goal = self.goal;
-        let of = |name: &str, repeat: u32| {
-            let mut runs = report.runs.iter();
-            let run =
-                runs.find(|run| run.repeat == repeat && run.phase == phase && name_of(run) == name);
-            goal.value(run?)
-        };
-        let Some((best, others)) = self.ranking.split_first_mut() else {
-            return;
-        };
-        let rounds = report.runs.iter().map(|run| run.repeat + 1).max();
-        for other in others {
-            let pairs: Vec<(f64, f64)> = (0..rounds.unwrap_or(0))
-                .filter_map(|round| Some((of(&other.name, round)?, of(&best.name, round)?)))
-                .collect();
-            other.against_best = compare(&pairs);
+    fn hold_against_best(&mut self) {
+        if let Some((best, others)) = self.ranking.split_first_mut() {
+            for other in others {
+                other.against_best = compare_rounds(&other.rounds, &best.rounds);
+            }
         }
     }
 
@@ -185,10 +176,10 @@ impl Advice {
         for figure in Figure::deciding().filter(|figure| figure.name != self.goal.name) {
             said.extend(self.other_figure(best, figure));
         }
-        if best.rounds < ROUNDS_FOR_A_CLAIM {
+        if best.rounds.len() < ROUNDS_FOR_A_CLAIM {
             said.push(format!(
                 "{} rounds: fewer than the {ROUNDS_FOR_A_CLAIM} that a claim needs.",
-                best.rounds
+                best.rounds.len()
             ));
         }
         said

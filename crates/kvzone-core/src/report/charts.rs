@@ -195,8 +195,8 @@ mod tests {
             "Throughput over",
             "Bytes sent",
             "Latency",
-            "Write amplification",
             "Processor",
+            "Write amplification",
             "Most resident",
         ];
         assert_eq!(found.len(), begins.len());

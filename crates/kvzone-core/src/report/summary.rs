@@ -16,7 +16,7 @@ use crate::record::{Phase, Report, Run, Status};
 use crate::report::figure::{FIGURES, Figure};
 use crate::report::recovery::Recovery;
 use crate::report::text;
-use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare};
+use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare_rounds};
 use crate::statistics::{median, relative_spread};
 
 /// The store that does nothing: what is left is the harness.
@@ -132,8 +132,8 @@ pub struct Row {
     pub failure: Option<(Status, String)>,
     /// Medians of all figures, in the order of [`FIGURES`].
     pub medians: Vec<Option<f64>>,
-    /// Operations a second of each round, in their order.
-    pub all_ops_per_second: Vec<f64>,
+    /// Operations a second of each round that ended well.
+    pub rates: Vec<(u32, f64)>,
     /// Operations in each whole second of its fastest round.
     pub over_time: Vec<f64>,
     /// How it came back, where it was opened again.
@@ -235,7 +235,7 @@ fn summarize_kind(report: &Report, own: Kind<'_>, stores: &[String]) -> Option<S
         .filter_map(|store| row(store, phase, &runs))
         .collect();
     exclude(&mut rows);
-    let lines = lines(&rows, &conditions, &runs, phase);
+    let lines = lines(&rows, &conditions);
     let warnings = warnings(&rows, &lines, &runs, phase);
     Some(Summary {
         workload: workload.to_string(),
@@ -270,7 +270,10 @@ fn row(store: &str, phase: Phase, runs: &[&Run]) -> Option<Row> {
         rounds: good.len(),
         failure,
         medians: FIGURES.iter().map(middle).collect(),
-        all_ops_per_second: good.iter().map(|run| run.ops_per_second).collect(),
+        rates: good
+            .iter()
+            .map(|run| (run.repeat, run.ops_per_second))
+            .collect(),
         over_time: over_time(&good),
         recovery: Recovery::of(&own),
         unranked: None,
@@ -320,7 +323,7 @@ fn exclude(rows: &mut [Row]) {
     }
 }
 
-fn lines(rows: &[Row], conditions: &Conditions, runs: &[&Run], phase: Phase) -> Vec<Line> {
+fn lines(rows: &[Row], conditions: &Conditions) -> Vec<Line> {
     let Some(first) = rows.iter().find(|row| row.unranked.is_none()) else {
         return Vec::new();
     };
@@ -330,7 +333,7 @@ fn lines(rows: &[Row], conditions: &Conditions, runs: &[&Run], phase: Phase) -> 
             let comparison = match row.unranked {
                 Some(reason) => Err(reason),
                 None => {
-                    compare(&pairs(row, first, runs, phase)).ok_or("they have no round in common")
+                    compare_rounds(&row.rates, &first.rates).ok_or("they have no round in common")
                 }
             };
             let text = line_text(row, first, &comparison, conditions);
@@ -341,24 +344,6 @@ fn lines(rows: &[Row], conditions: &Conditions, runs: &[&Run], phase: Phase) -> 
                 text,
             }
         })
-        .collect()
-}
-
-/// What two stores reached in the rounds that both ended well.
-fn pairs(this: &Row, other: &Row, runs: &[&Run], phase: Phase) -> Vec<(f64, f64)> {
-    let of = |store: &str, repeat: u32| {
-        runs.iter()
-            .find(|run| {
-                run.store == store
-                    && run.repeat == repeat
-                    && run.phase == phase
-                    && run.status == Status::Ok
-            })
-            .map(|run| run.ops_per_second)
-    };
-    let rounds = runs.iter().map(|run| run.repeat).max().map_or(0, |r| r + 1);
-    (0..rounds)
-        .filter_map(|repeat| Some((of(&this.store, repeat)?, of(&other.store, repeat)?)))
         .collect()
 }
 
@@ -397,7 +382,8 @@ fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<St
         ));
     }
     for row in rows {
-        if let Some(spread) = relative_spread(&row.all_ops_per_second).filter(|&s| s > NOISY) {
+        let rates: Vec<f64> = row.rates.iter().map(|round| round.1).collect();
+        if let Some(spread) = relative_spread(&rates).filter(|&s| s > NOISY) {
             found.push(format!(
                 "{}: rounds differ by {:.0} % of their median",
                 row.store,

@@ -1,7 +1,7 @@
 //! The measurements of a figure: cells of rounds.
 
 use kvzone_core::statistics::median;
-use kvzone_core::statistics::verdict::{Comparison, compare};
+use kvzone_core::statistics::verdict::{Comparison, compare_rounds};
 use serde_json::Value;
 
 use super::columns::{Column, Of, RATE_OF, READ_OF};
@@ -69,6 +69,12 @@ impl Cell {
         let values: Vec<f64> = self.rounds.iter().filter_map(|it| of.number(it)).collect();
         median(&values)
     }
+
+    /// Rates by round.
+    fn rates(&self) -> Vec<(u32, f64)> {
+        let rate = |round: &Round| Some((round.repeat, RATE_OF.number(round)?));
+        self.rounds.iter().filter_map(rate).collect()
+    }
 }
 
 impl Measured {
@@ -126,13 +132,7 @@ impl Measured {
         if ours.label == cell.label {
             return None;
         }
-        let pair = |round: &Round| {
-            let same = |other: &&Round| other.repeat == round.repeat;
-            let theirs = RATE_OF.number(cell.rounds.iter().find(same)?)?;
-            Some((RATE_OF.number(round)?, theirs))
-        };
-        let pairs: Vec<(f64, f64)> = ours.rounds.iter().filter_map(pair).collect();
-        compare(&pairs)
+        compare_rounds(&ours.rates(), &cell.rates())
     }
 
     /// The first store's rate by this one's in the paper.

@@ -1,7 +1,6 @@
 //! A figure as text for a terminal, for a document and as a page, and where it goes.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
 use kvzone_core::error::{Error, Result};
@@ -15,7 +14,7 @@ use super::claims::{Claim, claims, claims_grid, claims_terminal};
 use super::columns::{Column, Of};
 use super::measured::{Cell, Measured};
 use super::{ReproduceArguments, document};
-use crate::output;
+use crate::{output, run, words};
 
 /// Tables of a measured figure, and the paper's sentences by medians and by rounds.
 pub(super) fn show(measured: &Measured) -> Shown {
@@ -210,25 +209,16 @@ impl<'a> Place<'a> {
         if let Some(path) = &arguments.update {
             document::check(path, &arguments.name)?;
         }
-        let json = match &arguments.json {
-            Some(path) => {
-                let created = File::create(path);
-                let file = created.map_err(|error| Error::machine("create", path, error))?;
-                Some((path.as_path(), file))
-            }
-            None => None,
-        };
+        let json = arguments.json.as_deref().map(run::create).transpose()?;
         Ok(Place { arguments, json })
     }
 
     /// Writes and prints what was asked for.
     pub(super) fn finish(self, title: &str, found: Value, shown: &Shown) -> Result<()> {
         if let Some((path, mut file)) = self.json {
-            let text = format!("{:#}\n", with_claims(found, shown));
-            file.write_all(text.as_bytes())
-                .map_err(|error| Error::machine("write", path, error))?;
+            run::write_json(path, &mut file, &with_claims(found, shown))?;
         }
-        let command = command(self.arguments);
+        let command = words::command(&["--markdown"]);
         let markdown = shown.markdown(&command);
         let mut text = shown.terminal(title);
         if self.arguments.markdown {
@@ -273,35 +263,4 @@ pub(super) fn ratio_text(comparison: Option<Comparison>) -> String {
         Verdict::Unknown | Verdict::Higher | Verdict::Lower | Verdict::Equal => "",
     };
     found.text() + doubt
-}
-
-/// The command that makes the table again, without its folder.
-fn command(arguments: &ReproduceArguments) -> String {
-    let mut words = format!("kvzone reproduce {}", arguments.name);
-    let mut add = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            words += &format!(" --{name} {value}");
-        }
-    };
-    let listed =
-        |values: &[String]| (!values.is_empty()).then(|| format!("\"{}\"", values.join(",")));
-    add("scale", arguments.scale.map(|scale| scale.to_string()));
-    add("repeat", arguments.repeat.map(|repeat| repeat.to_string()));
-    add("stores", listed(&arguments.stores));
-    add("points", listed(&arguments.points));
-    add(
-        "operations",
-        arguments.operations.map(|count| count.to_string()),
-    );
-    if arguments.seconds != super::SECONDS {
-        add("seconds", Some(arguments.seconds.to_string()));
-    }
-    if arguments.seed != 1 {
-        add("seed", Some(arguments.seed.to_string()));
-    }
-    add("memory", arguments.memory.map(|bytes| bytes.to_string()));
-    if arguments.all_points {
-        words += " --all-points";
-    }
-    words
 }

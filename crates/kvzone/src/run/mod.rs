@@ -25,10 +25,11 @@ use kvzone_core::error::{Error, Result};
 use kvzone_core::record::{Report, Run, Status};
 use kvzone_core::report::summary::{Summary, different_answers, summarize};
 use kvzone_core::report::{html, terminal, text};
+use serde::Serialize;
 
-use crate::output;
 use crate::stop::{STOPPED, Stop};
 use crate::supervisor::Watcher;
+use crate::{output, words};
 pub(crate) use arguments::RunArguments;
 use campaign::Audience;
 
@@ -55,8 +56,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     if let Some((path, mut file)) = json {
         write_json(path, &mut file, &outcome.report)?;
     }
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let command = format!("kvzone {}", words.join(" "));
+    let command = words::command(&[]);
     let report = &outcome.report;
     write(page, || html::render(report, &summaries, &command))?;
     write(csv, || report.csv())?;
@@ -93,7 +93,7 @@ fn write(file: Option<(&Path, File)>, text: impl Fn() -> String) -> Result<()> {
 }
 
 /// Writes a report as JSON.
-pub(crate) fn write_json(path: &Path, file: &mut File, report: &Report) -> Result<()> {
+pub(crate) fn write_json(path: &Path, file: &mut File, report: &impl Serialize) -> Result<()> {
     let mut bytes =
         serde_json::to_vec_pretty(report).map_err(|error| Error::machine("write", path, error))?;
     bytes.push(b'\n');
@@ -125,6 +125,15 @@ fn exit_code(report: &Report, summaries: &[Summary]) -> ExitCode {
     }
 }
 
+/// A bar on a terminal; elsewhere nothing.
+pub(crate) fn progress_bar(template: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(template);
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
 /// Progress on a terminal, notes on standard error everywhere.
 pub(crate) struct Stage {
     bar: ProgressBar,
@@ -140,12 +149,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// Listens to Ctrl-C from now on.
     pub(crate) fn new() -> Result<Stage> {
-        let bar = if std::io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {msg}");
-            ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        } else {
-            ProgressBar::hidden()
-        };
+        let bar = progress_bar("{bar:20} {pos}/{len} {msg}");
         let now = Instant::now();
         Ok(Stage {
             bar,
