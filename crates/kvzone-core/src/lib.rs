@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`adapter`] | what KVZone asks of a store, and how a store says what it can do |
 //! | [`calibration`] | stores that show what the measuring itself costs and sees |
-//! | [`device`] | what a disk gives through the I/O layer, and beside `fio` |
+//! | [`device`] | what a disk gives through the I/O layer |
 //! | [`distribution`] | laws by which keys are chosen |
 //! | [`driver`] | issues a job's operations to a store, and measures them |
 //! | [`error`] | what can go wrong, and for whom |

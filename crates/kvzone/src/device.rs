@@ -5,15 +5,11 @@ use std::time::Duration;
 
 use cambium_io::Environment;
 use clap::{Args, ValueEnum};
-use kvzone_core::device::report::{
-    DeviceReport, FioComparison, RandomReads, Sequential, SyncedWrites,
-};
+use kvzone_core::device::report::{DeviceReport, RandomReads, Sequential, SyncedWrites};
 use kvzone_core::device::{DeviceOptions, Parts, measure};
 use kvzone_core::error::Result;
 use kvzone_core::report::grid::Grid;
-use kvzone_core::report::text::or_dash;
 use kvzone_core::size;
-use kvzone_core::statistics::median;
 
 use crate::{machine, output, run};
 
@@ -50,10 +46,6 @@ pub(crate) struct DeviceArguments {
     /// Measure these parts only
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Also run fio on the same file, in turns with our direct reads, and print
-    /// the ratio
-    #[arg(long)]
-    compare_fio: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -64,8 +56,6 @@ enum Part {
     Random,
     /// Small durable writes
     Synced,
-    /// The comparison with fio
-    Fio,
 }
 
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
@@ -107,7 +97,6 @@ impl DeviceArguments {
                 sequential: chosen(Part::Sequential),
                 random: chosen(Part::Random),
                 synced: chosen(Part::Synced),
-                fio: self.compare_fio || self.only.contains(&Part::Fio),
             },
             machine: machine::detect(),
         }
@@ -148,9 +137,6 @@ fn text(report: &DeviceReport) -> String {
     }
     if !report.synced_writes.is_empty() {
         parts.push(synced_table(report));
-    }
-    if !report.fio.is_empty() {
-        parts.push(fio_table(report));
     }
     parts.extend(report.notes.iter().map(|note| format!("Note: {note}\n")));
     parts.join("\n")
@@ -257,24 +243,5 @@ fn synced_table(report: &DeviceReport) -> String {
         &["pattern", "mode", "bytes", "writes/s", "p50", "p99"],
         2,
         report.synced_writes.iter().map(row).collect(),
-    )
-}
-
-fn fio_table(report: &DeviceReport) -> String {
-    let middle = |rates: &[f64]| or_dash(median(rates), |rate| format!("{rate:.0}"));
-    let row = |found: &FioComparison| {
-        vec![
-            found.backend.clone(),
-            found.depth.to_string(),
-            middle(&found.reads_per_second),
-            middle(&found.fio_reads_per_second),
-            format!("{:.2}", found.ratio),
-        ]
-    };
-    table(
-        "Random direct reads of 4 KiB beside fio, medians of runs in turns",
-        &["back end", "depth", "ours/s", "fio/s", "ours : fio"],
-        1,
-        report.fio.iter().map(row).collect(),
     )
 }

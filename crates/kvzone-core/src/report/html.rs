@@ -14,10 +14,10 @@ use crate::report::summary::{Row, Summary};
 use crate::report::terminal::grid;
 use crate::report::text::grouped;
 
-/// The page of a report.
-pub fn render(report: &Report, summaries: &[Summary], command: &str) -> String {
+/// The page of a report; as Markdown it suits the summary of a continuous integration.
+pub fn page(report: &Report, summaries: &[Summary], command: &str) -> Page {
     let mut page = Page::new("KVZone report", command);
-    page.hint(
+    page.text(
         "Each round gives every store a fresh process and an empty folder, in an order that the \
         seed decides. Points are rounds, strokes and tables their medians. A drag zooms into a \
         chart, a double click goes back.",
@@ -29,22 +29,22 @@ pub fn render(report: &Report, summaries: &[Summary], command: &str) -> String {
     outcomes(&mut page, report);
     page.heading("Machine");
     page.code(&serde_json::to_string_pretty(&report.machine).unwrap_or_default());
-    page.hint(&format!("Seed {}, schema {}.", report.seed, report.schema));
-    page.html()
+    page.text(&format!("Seed {}, schema {}.", report.seed, report.schema));
+    page
 }
 
 fn section(page: &mut Page, report: &Report, summary: &Summary) {
     page.heading(&summary.workload);
     page.text(&summary.conditions.text());
-    page.table(&grid(summary), |_| "");
+    page.table(grid(summary), |_| "");
     // What they hold for stands above already.
     let conditions = format!(" ({})", summary.conditions.text());
-    let lines = summary.lines.iter().map(|line| line.text.as_str());
-    let lines = lines.map(|line| line.strip_suffix(&conditions).unwrap_or(line));
-    page.list(&lines.collect::<Vec<_>>(), &summary.warnings);
+    let lines = summary.lines.iter().map(|line| &line.text);
+    let lines = lines.map(|line| line.strip_suffix(&conditions).unwrap_or(line).to_string());
+    page.list(lines.collect(), summary.warnings.clone());
     after_kill(page, summary);
     for chart in charts(report, summary) {
-        page.chart(&chart);
+        page.chart(chart);
     }
 }
 
@@ -77,11 +77,11 @@ fn after_kill(page: &mut Page, summary: &Summary) {
     page.subheading(&format!(
         "After a kill: what was acknowledged as {durability}, and what is there"
     ));
-    page.hint(
+    page.text(
         "Each process was killed while it wrote. Of each key the last write that was acknowledged \
         is looked up in the store that was opened again.",
     );
-    page.table(&table, broke);
+    page.table(table, broke);
 }
 
 /// What each store was opened with, once a store.
@@ -101,7 +101,7 @@ fn settings(page: &mut Page, report: &Report) {
                 .map(|(name, value)| vec![name.clone(), value.clone()])
                 .collect(),
         };
-        page.folded(&format!("{store} {version}"), &table);
+        page.folded(format!("{store} {version}"), table);
     }
 }
 
@@ -122,7 +122,7 @@ fn outcomes(page: &mut Page, report: &Report) {
     let lines: Vec<String> = broken.map(line).collect();
     if !lines.is_empty() {
         page.heading("What did not end well");
-        page.list::<&str>(&[], &lines);
+        page.list(Vec::new(), lines);
     }
 }
 
@@ -132,20 +132,16 @@ mod tests {
     use crate::report::summary::summarize;
     use crate::report::summary::tests::{report, run};
 
-    fn page(runs: Vec<Run>) -> String {
+    fn html(runs: Vec<Run>) -> String {
         let report = report(runs);
         let stores = ["a".to_string(), "b".to_string()];
-        render(
-            &report,
-            &summarize(&report, &stores),
-            "kvzone run --stores a,b",
-        )
+        page(&report, &summarize(&report, &stores), "kvzone run").html()
     }
 
     #[test]
     fn every_round_is_a_point() {
         let runs = (0..5).flat_map(|n| [run("a", n, 10.0 + f64::from(n)), run("b", n, 30.0)]);
-        let page = page(runs.collect());
+        let page = html(runs.collect());
         for point in ["[0.0,10.0]", "[0.0,14.0]", "[1.0,30.0]"] {
             assert!(page.contains(point), "{point}");
         }
@@ -157,7 +153,7 @@ mod tests {
         let mut broken = run("b", 1, 0.0);
         broken.status = Status::Crashed;
         broken.error = Some("SIGSEGV <at> &".to_string());
-        let page = page(vec![run("a", 0, 1.0), broken]);
+        let page = html(vec![run("a", 0, 1.0), broken]);
         let told = "b, fill-random round 2, load: crashed: SIGSEGV &lt;at&gt; &amp;";
         assert!(page.contains(told), "{page}");
     }

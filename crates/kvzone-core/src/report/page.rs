@@ -129,101 +129,153 @@ pub fn escape(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// A page under way.
+/// The name of the style of a table's row.
+type Style = fn(&[String]) -> &'static str;
+
+#[derive(Clone, Debug)]
+enum Block {
+    Heading(String),
+    Subheading(String),
+    Text(String),
+    Code(String),
+    /// Lines, and lines that warn.
+    List(Vec<String>, Vec<String>),
+    Table(Grid, Style),
+    /// A table that opens when its title is clicked.
+    Folded(String, Grid),
+    Chart(Chart),
+}
+
+/// Blocks in their order, as a page or as Markdown.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
-    body: String,
+    command: String,
+    blocks: Vec<Block>,
 }
 
 impl Page {
     /// With a title, and the command that made it.
     pub fn new(title: &str, command: &str) -> Page {
-        let (title, command) = (escape(title), escape(command));
         Page {
-            body: format!("<h1>{title}</h1><p><code>{command}</code></p>"),
-            title,
+            title: title.to_string(),
+            command: command.to_string(),
+            blocks: Vec::new(),
         }
-    }
-
-    fn element(&mut self, tag: &str, class: &str, text: &str) {
-        self.body += &match class {
-            "" => format!("<{tag}>{}</{tag}>", escape(text)),
-            class => format!("<{tag} class=\"{class}\">{}</{tag}>", escape(text)),
-        };
     }
 
     /// A part begins.
     pub fn heading(&mut self, text: &str) {
-        self.element("h2", "", text);
+        self.blocks.push(Block::Heading(text.to_string()));
     }
 
     /// A part of a part begins.
     pub fn subheading(&mut self, text: &str) {
-        self.element("h3", "", text);
+        self.blocks.push(Block::Subheading(text.to_string()));
     }
 
     /// A paragraph.
     pub fn text(&mut self, text: &str) {
-        self.element("p", "", text);
-    }
-
-    /// A paragraph in a softer colour.
-    pub fn hint(&mut self, text: &str) {
-        self.element("p", "hint", text);
+        self.blocks.push(Block::Text(text.to_string()));
     }
 
     /// Text in the font of programs.
     pub fn code(&mut self, text: &str) {
-        self.element("pre", "", text);
+        self.blocks.push(Block::Code(text.to_string()));
     }
 
     /// Lines, and lines that warn.
-    pub fn list<T: AsRef<str>>(&mut self, lines: &[T], warnings: &[String]) {
-        self.body += "<ul>";
-        for line in lines {
-            self.element("li", "", line.as_ref());
+    pub fn list(&mut self, lines: Vec<String>, warnings: Vec<String>) {
+        if !(lines.is_empty() && warnings.is_empty()) {
+            self.blocks.push(Block::List(lines, warnings));
         }
-        for line in warnings {
-            self.element("li", "warning", line);
-        }
-        self.body += "</ul>";
     }
 
-    /// A table; `class` names the style of a row.
-    pub fn table(&mut self, grid: &Grid, class: impl Fn(&[String]) -> &'static str) {
-        self.body += &grid.html(class);
+    /// A table.
+    pub fn table(&mut self, grid: Grid, style: Style) {
+        self.blocks.push(Block::Table(grid, style));
     }
 
     /// A table that opens when its title is clicked.
-    pub fn folded(&mut self, title: &str, grid: &Grid) {
-        let (title, table) = (escape(title), grid.html(|_| ""));
-        self.body += &format!("<details><summary>{title}</summary>{table}</details>");
+    pub fn folded(&mut self, title: String, grid: Grid) {
+        self.blocks.push(Block::Folded(title, grid));
     }
 
-    /// A chart beneath its title; nothing where it has no points.
-    pub fn chart(&mut self, chart: &Chart) {
-        if chart.series.iter().all(|one| one.points.is_empty()) {
-            return;
+    /// A chart beneath its title, on a page; nothing where it has no points.
+    pub fn chart(&mut self, chart: Chart) {
+        if chart.series.iter().any(|one| !one.points.is_empty()) {
+            self.blocks.push(Block::Chart(chart));
         }
-        self.subheading(&chart.title);
-        // No text of it ends the script that holds it.
-        let json = serde_json::to_string(chart).unwrap_or_default();
-        let json = json.replace('<', "\\u003c");
-        self.body += "<div class=\"chart\"><script type=\"application/json\">";
-        self.body += &json;
-        self.body += "</script></div>";
     }
 
-    /// The whole page.
+    /// As a page that needs nothing beside it.
     pub fn html(&self) -> String {
-        let Page { title, body } = self;
+        let element = |tag: &str, class: &str, text: &str| {
+            format!("<{tag} class=\"{class}\">{}</{tag}>", escape(text))
+        };
+        let body = |block: &Block| match block {
+            Block::Heading(text) => element("h2", "", text),
+            Block::Subheading(text) => element("h3", "", text),
+            Block::Text(text) => element("p", "", text),
+            Block::Code(text) => element("pre", "", text),
+            Block::List(lines, warnings) => {
+                let lines = lines.iter().map(|line| element("li", "", line));
+                let warnings = warnings.iter().map(|line| element("li", "warning", line));
+                format!("<ul>{}</ul>", lines.chain(warnings).collect::<String>())
+            }
+            Block::Table(grid, style) => grid.html(style),
+            Block::Folded(title, grid) => {
+                let (title, table) = (escape(title), grid.html(|_| ""));
+                format!("<details><summary>{title}</summary>{table}</details>")
+            }
+            Block::Chart(chart) => {
+                // No text of it ends the script that holds it.
+                let json = serde_json::to_string(chart).unwrap_or_default();
+                let json = json.replace('<', "\\u003c");
+                let data = format!("<script type=\"application/json\">{json}</script>");
+                let title = element("h3", "", &chart.title);
+                format!("{title}<div class=\"chart\">{data}</div>")
+            }
+        };
+        let body: String = self.blocks.iter().map(body).collect();
+        let (title, command) = (escape(&self.title), escape(&self.command));
         format!(
             "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\">\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-             <title>{title}</title><style>{STYLE}</style></head><body>{body}\
+             <title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>\
+             <p><code>{command}</code></p>{body}\
              <script>{LIBRARY}</script><script>{SCRIPT}</script></body></html>"
         )
+    }
+
+    /// As a document, without charts.
+    pub fn markdown(&self) -> String {
+        format!("# {}\n\n{}", self.title, self.part("## "))
+    }
+
+    /// As a part of a document, without a title; headings begin with these letters.
+    pub fn part(&self, heading: &str) -> String {
+        let mut text = format!("```text\n{}\n```\n", self.command);
+        for block in &self.blocks {
+            text += &match block {
+                Block::Heading(title) => format!("\n{heading}{title}\n"),
+                Block::Subheading(title) => format!("\n**{title}**\n"),
+                Block::Text(text) => format!("\n{text}\n"),
+                Block::Code(text) => format!("\n```text\n{text}\n```\n"),
+                Block::List(lines, warnings) => {
+                    let lines = lines.iter().map(|line| format!("- {line}\n"));
+                    let warnings = warnings.iter().map(|line| format!("- Warning: {line}\n"));
+                    format!("\n{}", lines.chain(warnings).collect::<String>())
+                }
+                Block::Table(grid, _) => format!("\n{}", grid.markdown()),
+                Block::Folded(title, grid) => {
+                    let table = grid.markdown();
+                    format!("\n<details><summary>{title}</summary>\n\n{table}\n</details>\n")
+                }
+                Block::Chart(_) => String::new(),
+            };
+        }
+        text
     }
 }
 
@@ -231,8 +283,7 @@ impl Page {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_page_links_to_nothing_and_names_cannot_break_out() {
+    fn page() -> Page {
         let mut page = Page::new("<t>", "kvzone <c>");
         let row = Row {
             name: "</script><b>".to_string(),
@@ -242,9 +293,17 @@ mod tests {
         };
         let chart = Chart::rows("<chart>".to_string(), Unit::Count, false, vec![row]);
         assert!(chart.has_any());
-        page.chart(&chart);
-        page.list(&["<line>"], &["<warning>".to_string()]);
-        let html = page.html();
+        page.chart(chart);
+        page.chart(Chart::lines("left out", Unit::Bytes, &[], Vec::new()));
+        page.heading("Part");
+        page.list(vec!["<line>".to_string()], vec!["careful".to_string()]);
+        page.folded("fold".to_string(), Grid::default());
+        page
+    }
+
+    #[test]
+    fn a_page_links_to_nothing_and_names_cannot_break_out() {
+        let html = page().html();
         for outside in [
             "<link", "src=", "@import", "url(", "<t>", "<b>", "<c>", "<line>",
         ] {
@@ -252,9 +311,16 @@ mod tests {
         }
         assert!(html.contains("[0.0,2.0]") && html.contains("\"colour\":2"));
         assert!(html.contains("prefers-color-scheme: dark") && html.contains("uPlot"));
-        let empty = Chart::lines("", Unit::Bytes, &[], Vec::new());
-        let before = page.html();
-        page.chart(&empty);
-        assert_eq!(page.html(), before, "a chart without points is left out");
+        assert!(!html.contains("left out"), "a chart without points");
+    }
+
+    #[test]
+    fn markdown_has_the_command_lists_and_folded_tables() {
+        let text = page().markdown();
+        let begin =
+            "# <t>\n\n```text\nkvzone <c>\n```\n\n## Part\n\n- <line>\n- Warning: careful\n";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(text.contains("<details><summary>fold</summary>"), "{text}");
+        assert!(page().part("").contains("\n\nPart\n"));
     }
 }

@@ -92,30 +92,6 @@ pub fn render(summary: &Summary) -> String {
     text
 }
 
-/// The same as Markdown, for a summary of continuous integration.
-pub fn markdown(summary: &Summary) -> String {
-    let mut text = format!(
-        "\n## {}\n\n{}\n{}.\n\n",
-        summary.workload,
-        grid(summary).markdown(),
-        summary.conditions.text()
-    );
-    let failed = summary.rows.iter().filter(|row| row.failure.is_some());
-    // What ratios hold for stands above already.
-    let conditions = format!(" ({})", summary.conditions.text());
-    let lines = summary.lines.iter().map(|line| &line.text);
-    for line in failed.map(outcome) {
-        text += &format!("- **{line}**\n");
-    }
-    for line in lines {
-        text += &format!("- {}\n", line.strip_suffix(&conditions).unwrap_or(line));
-    }
-    for warning in &summary.warnings {
-        text += &format!("- Warning: {warning}\n");
-    }
-    text
-}
-
 /// The store with its version, and what went wrong first.
 fn outcome(row: &Row) -> String {
     let named = row.named();
@@ -160,16 +136,6 @@ mod tests {
             "Warning: 1 round: fewer than the 5",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
-        }
-        let summary = markdown(found);
-        for part in [
-            "\n## fill-random\n\n| store |",
-            "| a 1.0 | 1,234,567 |",
-            "- **b 1.0: hung in a round: no operation ended for 60 s**",
-            "- b 1.0 : a 1.0: not ranked, it did not end well in every round\n",
-            "- Warning: 1 round",
-        ] {
-            assert!(summary.contains(part), "{part}\n{summary}");
         }
     }
 }

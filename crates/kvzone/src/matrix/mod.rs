@@ -29,7 +29,7 @@ use kvzone_core::error::{Error, Result};
 use self::measure::{Measuring, is_failure};
 use self::programs::{KEY_BYTES, Program, Scale};
 use self::results::{Conditions, Results};
-use self::table::{NULL, Row};
+use self::table::NULL;
 use crate::place::{self, Disk};
 use crate::run::Stage;
 use crate::run::arguments::contenders;
@@ -164,18 +164,15 @@ pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
     let ours = ours();
     let rows = table::rows(&results, &ours);
     output::print(&render::terminal(&results, &rows))?;
-    let written = [
-        (
-            &arguments.markdown,
-            render::markdown as fn(&Results, &[Row]) -> String,
-        ),
-        (&arguments.html, render::page),
-        (&arguments.svg, render::chart),
+    let page = render::page(&results, &rows);
+    let written: [(_, &dyn Fn() -> String); 3] = [
+        (&arguments.markdown, &|| page.markdown()),
+        (&arguments.html, &|| page.html()),
+        (&arguments.svg, &|| render::chart(&results, &rows)),
     ];
-    for (path, render) in written {
+    for (path, text) in written {
         if let Some(path) = path {
-            std::fs::write(path, render(&results, &rows))
-                .map_err(|error| Error::machine("write", path, error))?;
+            std::fs::write(path, text()).map_err(|error| Error::machine("write", path, error))?;
         }
     }
     if !is_whole {

@@ -215,41 +215,6 @@ fn summary(rows: &[Row]) -> String {
     format!("Below {BEHIND} of the best peer: {behind} of {compared} cells")
 }
 
-/// As Markdown.
-pub(super) fn markdown(results: &Results, rows: &[Row]) -> String {
-    let mut out = format!("# {TITLE}\n\n");
-    let _ = writeln!(
-        out,
-        "Make your own: numbers belong to the machine and the moment.\n\n```text\n{}\n```\n",
-        results.head.command
-    );
-    for line in conditions(results) {
-        let _ = writeln!(out, "- {line}");
-    }
-    let _ = writeln!(out, "- {LEGEND}\n\n## {}\n", summary(rows));
-    for line in behind_lines(results, rows) {
-        let _ = writeln!(out, "- {line}");
-    }
-    for (size, grid) in grids(results, rows) {
-        let _ = write!(out, "\n## Values of {size} bytes\n\n{}", grid.markdown());
-    }
-    let _ = writeln!(out, "\n## Settings\n");
-    for (store, settings) in settings(results) {
-        let _ = writeln!(out, "- **{store}**: {settings}");
-    }
-    for note in notes(results) {
-        let _ = writeln!(out, "- Note: {note}");
-    }
-    let failures = failures(results, rows);
-    if !failures.is_empty() {
-        let _ = writeln!(out, "\n## What a store could not do\n");
-        for line in failures {
-            let _ = writeln!(out, "- {line}");
-        }
-    }
-    out
-}
-
 /// Each thing that weakens the figures, once.
 fn notes(results: &Results) -> Vec<&str> {
     let mut notes: Vec<&str> = Vec::new();
@@ -303,32 +268,36 @@ fn failures(results: &Results, rows: &[Row]) -> Vec<String> {
     lines
 }
 
-/// As a page that needs nothing beside it.
-pub(super) fn page(results: &Results, rows: &[Row]) -> String {
+/// As a page or a document.
+pub(super) fn page(results: &Results, rows: &[Row]) -> Page {
     let mut page = Page::new(TITLE, &results.head.command);
-    for line in conditions(results) {
-        page.text(&line);
-    }
-    page.text(LEGEND);
+    page.text("Make your own: numbers belong to the machine and the moment.");
+    let mut lines = conditions(results);
+    lines.push(LEGEND.to_string());
+    page.list(lines, Vec::new());
     page.heading(&summary(rows));
-    page.list(&behind_lines(results, rows), &[]);
+    page.list(behind_lines(results, rows), Vec::new());
     let drawn = drawing(results, rows);
-    page.chart(&Chart::rows(CHART.to_string(), Unit::Number, true, drawn));
+    page.chart(Chart::rows(CHART.to_string(), Unit::Number, true, drawn));
     for (size, grid) in grids(results, rows) {
         page.heading(&format!("Values of {size} bytes"));
-        page.table(&grid, |row| match row[2].as_str() {
+        page.table(grid, |row| match row[2].as_str() {
             "ahead" => "ahead",
             "behind" => "behind",
             _ => "",
         });
     }
     page.heading("Settings");
-    let settings = settings(results);
-    let settings = settings
-        .iter()
-        .map(|(store, settings)| format!("{store}: {settings}"));
-    page.list(&settings.collect::<Vec<_>>(), &failures(results, rows));
-    page.html()
+    let settings = settings(results).into_iter();
+    let settings = settings.map(|(store, settings)| format!("{store}: {settings}"));
+    let notes = notes(results).into_iter().map(str::to_string);
+    page.list(settings.collect(), notes.collect());
+    let failures = failures(results, rows);
+    if !failures.is_empty() {
+        page.heading("What a store could not do");
+        page.list(failures, Vec::new());
+    }
+    page
 }
 
 /// Colours of cells in which ours is ahead, behind, and neither.

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use kvzone_core::adapter::DurabilityName;
 use kvzone_core::error::{Error, Result};
 use kvzone_core::size;
+use kvzone_core::workload::OperationKind;
 use serde::Deserialize;
 use toml::{Table, Value};
 
@@ -292,6 +293,8 @@ pub(super) struct StepOf {
     /// Operations by keys.
     #[serde(default = "one")]
     pub(super) keys: f64,
+    /// Operations of workload mixed, in place of its own.
+    pub(super) mix: Option<Vec<(OperationKind, u32)>>,
     pub(super) threads: Option<u32>,
     pub(super) batch: Option<u32>,
 }

@@ -155,44 +155,27 @@ impl Shown {
         text + &claims_terminal(&self.claims) + &self.conditions
     }
 
-    /// For a document, with the command that makes it above.
-    fn markdown(&self, command: &str) -> String {
-        let mut text = format!("```text\n{command}\n```\n\n");
-        for (title, grid) in &self.grids {
-            if !title.is_empty() {
-                text += &format!("{title}:\n\n");
-            }
-            text += &grid.markdown();
-            text += "\n";
-        }
-        if !self.claims.is_empty() {
-            text += &claims_grid(&self.claims).markdown();
-            text += "\n";
-        }
-        for line in self.conditions.lines() {
-            text += &format!("- {line}\n");
-        }
-        text
-    }
-
-    /// As a page, with the charts above.
-    fn html(&self, title: &str, command: &str) -> String {
+    /// As a page or a part of a document.
+    fn page(&self, title: &str, command: &str) -> Page {
         let mut page = Page::new(title, command);
         for chart in &self.charts {
-            page.chart(chart);
+            page.chart(chart.clone());
         }
         for (title, grid) in &self.grids {
-            page.heading(if title.is_empty() { "Medians" } else { title });
-            page.table(grid, |_| "");
+            if !title.is_empty() {
+                page.heading(title);
+            }
+            page.table(grid.clone(), |_| "");
         }
         if !self.claims.is_empty() {
             page.heading("What the paper says");
-            page.table(&claims_grid(&self.claims), |_| "");
+            page.table(claims_grid(&self.claims), |_| "");
         }
-        for sentence in self.conditions.lines() {
-            page.hint(sentence);
-        }
-        page.html()
+        page.list(
+            self.conditions.lines().map(str::to_string).collect(),
+            Vec::new(),
+        );
+        page
     }
 }
 
@@ -219,15 +202,16 @@ impl<'a> Place<'a> {
             run::write_json(path, &mut file, &with_claims(found, shown))?;
         }
         let command = words::command(&["--markdown"]);
-        let markdown = shown.markdown(&command);
+        let page = shown.page(title, &command);
+        let markdown = page.part("");
         let mut text = shown.terminal(title);
         if self.arguments.markdown {
             text += "\n";
             text += &markdown;
         }
         if let Some(path) = &self.arguments.html {
-            let page = shown.html(title, &command);
-            std::fs::write(path, page).map_err(|error| Error::machine("write", path, error))?;
+            std::fs::write(path, page.html())
+                .map_err(|error| Error::machine("write", path, error))?;
         }
         if let Some(path) = &self.arguments.update {
             document::update(path, &self.arguments.name, &markdown)?;

@@ -66,6 +66,7 @@ fn steps(point: &Point, load: &Load) -> Vec<Step> {
             Box::new(Load {
                 workload: step.workload.clone(),
                 until: Until::Operations(operations.max(1)),
+                mix: step.mix.clone(),
                 threads: step.threads.unwrap_or(load.threads),
                 batch: step.batch.unwrap_or(load.batch),
                 ..load.clone()

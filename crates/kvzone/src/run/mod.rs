@@ -58,12 +58,10 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     }
     let command = words::command(&[]);
     let report = &outcome.report;
-    write(page, || html::render(report, &summaries, &command))?;
     write(csv, || report.csv())?;
-    write(markdown, || {
-        let summaries = summaries.iter().map(terminal::markdown);
-        format!("`{command}`\n{}", summaries.collect::<String>())
-    })?;
+    let built = html::page(report, &summaries, &command);
+    write(page, || built.html())?;
+    write(markdown, || built.markdown())?;
     let mut text: String = summaries.iter().map(terminal::render).collect();
     for warning in &outcome.warnings {
         text += &format!("Warning: {warning}\n");

@@ -142,41 +142,6 @@ fn a_reader_that_goes_away_is_a_quiet_end() {
 }
 
 #[test]
-fn fio_that_is_missing_is_named_with_its_package_and_present_is_compared() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut arguments = tiny(folder.path());
-    arguments.extend(["--only", "fio"]);
-    let output = Command::new(env!("CARGO_BIN_EXE_kvzone"))
-        .args(&arguments)
-        .env("PATH", folder.path())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("apt-get install fio"));
-    if Command::new("fio").arg("--version").output().is_err() {
-        println!("SKIPPED: the comparison: no fio (package fio)");
-        return;
-    }
-    let json = tempfile::NamedTempFile::new().unwrap();
-    // fio wants some time to report a rate.
-    *arguments.get_mut(6).unwrap() = "0.05";
-    arguments.extend(["--json", json.path().to_str().unwrap()]);
-    let output = kvzone(&arguments);
-    if text(&output.stderr).contains("direct I/O") {
-        println!("SKIPPED: the comparison: {}", text(&output.stderr));
-        return;
-    }
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let report: Value = serde_json::from_slice(&std::fs::read(json.path()).unwrap()).unwrap();
-    let compared = report["fio"].as_array().unwrap();
-    assert_eq!(compared.len(), 7);
-    for point in compared {
-        assert_eq!(point["fio_reads_per_second"].as_array().unwrap().len(), 3);
-        assert!(point["ratio"].as_f64().unwrap() > 0.0, "{point}");
-    }
-}
-
-#[test]
 fn a_kernel_that_refuses_a_ring_is_answered_with_aio_and_a_note() {
     let folder = tempfile::tempdir().unwrap();
     // Five descriptors: the three standard ones and two of the test file. A
