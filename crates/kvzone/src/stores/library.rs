@@ -70,6 +70,7 @@ pub(super) fn availability(found: Result<(String, PathBuf)>) -> Availability {
 }
 
 /// The message for a store in Rust whose feature, of the same name, was left out.
+#[cfg(not(all(feature = "fjall", feature = "redb")))]
 pub(super) fn not_compiled_in(store: &str) -> Availability {
     Availability::Missing {
         what: format!("this kvzone was built without feature {store}"),
@@ -78,6 +79,7 @@ pub(super) fn not_compiled_in(store: &str) -> Availability {
 }
 
 /// The answer of opening it.
+#[cfg(not(all(feature = "fjall", feature = "redb")))]
 pub(super) fn missing(store: &str, found: Availability) -> Error {
     let (what, remedy) = match found {
         Availability::Missing { what, remedy } => (what, remedy),
