@@ -264,8 +264,8 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Act {
-    /// The workload's mix; keys, sizes and seed are those of the job's load. It
-    /// may not insert.
+    /// The workload's mix; keys, sizes and seed are those of the job's load. The last step
+    /// alone may insert.
     Work(Box<Load>),
     /// Lets the store give space back.
     Compact,

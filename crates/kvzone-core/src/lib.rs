@@ -4,11 +4,10 @@
 //! |---|---|
 //! | [`adapter`] | what KVZone asks of a store, and how a store says what it can do |
 //! | [`calibration`] | stores that show what the measuring itself costs and sees |
-//! | [`device`] | what a disk gives through the I/O layer, and beside `fio` |
+//! | [`device`] | what a disk gives through the I/O layer |
 //! | [`distribution`] | laws by which keys are chosen |
 //! | [`driver`] | issues a job's operations to a store, and measures them |
 //! | [`error`] | what can go wrong, and for whom |
-//! | [`index_shape`] | index structures side by side: space and node reads |
 //! | [`job`] | what is to be run, as text that crosses a pipe |
 //! | [`key_patterns`] | the key patterns of the ForestDB paper |
 //! | [`keys`] | numbers in order of insertion, and the bytes that stand for them |
@@ -35,7 +34,6 @@ pub mod device;
 pub mod distribution;
 pub mod driver;
 pub mod error;
-pub mod index_shape;
 pub mod job;
 pub mod key_patterns;
 pub mod keys;

@@ -8,14 +8,14 @@
 //! in a seeded random order, and that is what is measured. All others but
 //! `scan-sorted` begin with a load in random order, as stores in use were filled.
 //!
-//! `ycsb-a` to `ycsb-f` are the core workloads of Cooper et al., "Benchmarking
-//! Cloud Serving Systems with YCSB", SoCC 2010, section 4, with a value in
-//! place of their ten fields: an update puts the whole value. Their keys are
-//! chosen by YCSB's likeness of a zipfian law unless the load says otherwise.
+//! `workloads.toml` has them as data, with their sources.
+
+use std::sync::LazyLock;
 
 use crate::error::{Error, Result};
 use crate::job::{Popularity, SizeChoice};
 use crate::names::nearest;
+use crate::production;
 use crate::record::Phase;
 
 /// One kind of operation.
@@ -100,56 +100,59 @@ impl OperationKind {
 }
 
 /// In which order keys are put for the first time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum FillOrder {
     /// In key order.
     Sequential,
     /// In a seeded random order.
+    #[default]
     Random,
 }
 
-/// A named workload.
-#[derive(Clone, Copy, Debug)]
+/// A named workload, as `workloads.toml` has it.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Workload {
     /// As in `--workload`.
-    pub name: &'static str,
+    pub name: String,
     /// One line for people.
-    pub summary: &'static str,
+    pub summary: String,
     /// How the store is filled: measured itself for `fill-*`, else before.
+    #[serde(default)]
     pub fill: FillOrder,
     /// Operations after the load, with their weights in percent; empty for
     /// `fill-*`.
-    pub mix: &'static [(OperationKind, u32)],
+    #[serde(default)]
+    pub mix: Vec<(OperationKind, u32)>,
     /// Which keys, unless the load says otherwise.
+    #[serde(default = "uniform")]
     pub popularity: Popularity,
-    /// Sizes that belong to it, unless the load says otherwise.
-    pub sizes: Option<fn() -> Result<Sizes>>,
-    /// Threads that update beside those that read, unless the load says
-    /// otherwise.
-    pub writers: u32,
-}
-
-/// Sizes that belong to a workload; what is None is the load's business.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sizes {
-    /// Of keys.
+    /// Size of keys; this and the next two unless the load says otherwise.
     pub key: Option<SizeChoice>,
-    /// Of values.
+    /// Size of values.
     pub value: Option<SizeChoice>,
     /// Entries that a scan visits.
     pub scan: Option<SizeChoice>,
+    /// Sizes that no data of a file describe.
+    laws: Option<Laws>,
+    /// Threads that update beside those that read, unless the load says
+    /// otherwise.
+    #[serde(default)]
+    pub writers: u32,
 }
 
-/// What most workloads have in common.
-const PLAIN: Workload = Workload {
-    name: "",
-    summary: "",
-    fill: FillOrder::Random,
-    mix: &[],
-    popularity: Popularity::Uniform,
-    sizes: None,
-    writers: 0,
-};
+fn uniform() -> Popularity {
+    Popularity::Uniform
+}
+
+/// Sizes that are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Laws {
+    /// Of Facebook's ETC pool: [`crate::production`].
+    Etc,
+}
 
 impl Workload {
     /// The phase that is the point of it: the load of `fill-*`, else the run.
@@ -176,7 +179,10 @@ impl Workload {
     pub fn with_updates(&self, percent: u32) -> Option<Vec<(OperationKind, u32)>> {
         let reads = 100_u32.checked_sub(percent)?;
         (self.name == MIXED).then(|| {
-            let mix = [(Read, reads), (Update, percent)];
+            let mix = [
+                (OperationKind::Read, reads),
+                (OperationKind::Update, percent),
+            ];
             mix.into_iter().filter(|&(_, weight)| weight > 0).collect()
         })
     }
@@ -192,194 +198,29 @@ impl Workload {
     }
 }
 
-use OperationKind::{
-    Delete, Insert, Read, ReadInOrder, ReadMissing, ReadModifyWrite, Scan, Update, Walk,
-    WalkBackwards,
-};
-
 /// The workload whose share of updates can be chosen.
 pub const MIXED: &str = "mixed";
 
-/// Those that come from no production system.
-const GENERAL: &[Workload] = &[
-    Workload {
-        name: "fill-sequential",
-        summary: "put every key once, in key order",
-        fill: FillOrder::Sequential,
-        popularity: Popularity::Sequential,
-        ..PLAIN
-    },
-    Workload {
-        name: "fill-random",
-        summary: "put every key once, in random order",
-        ..PLAIN
-    },
-    Workload {
-        name: "overwrite",
-        summary: "put loaded keys again, chosen at random",
-        mix: &[(Update, 100)],
-        ..PLAIN
-    },
-    Workload {
-        name: "read-random",
-        summary: "get loaded keys, chosen at random",
-        mix: &[(Read, 100)],
-        ..PLAIN
-    },
-    Workload {
-        name: "read-sequential",
-        summary: "read all keys in key order, by scans of 100 where the store has them, else by gets",
-        mix: &[(ReadInOrder, 100)],
-        popularity: Popularity::Sequential,
-        ..PLAIN
-    },
-    Workload {
-        name: "walk",
-        summary: "visit every entry in key order, by one scan of the whole store",
-        mix: &[(Walk, 100)],
-        ..PLAIN
-    },
-    Workload {
-        name: "walk-backwards",
-        summary: "visit every entry from the last to the first, by one scan (db_bench readreverse)",
-        mix: &[(WalkBackwards, 100)],
-        ..PLAIN
-    },
-    Workload {
-        name: MIXED,
-        summary: "get and put loaded keys, chosen at random; 20 % are updates, or --update-percent; with --batch, updates are gathered",
-        mix: &[(Read, 80), (Update, 20)],
-        ..PLAIN
-    },
-    Workload {
-        name: "scan-random",
-        summary: "visit 1 to 100 entries, or --scan-length, from a loaded key on, chosen at random",
-        mix: &[(Scan, 100)],
-        ..PLAIN
-    },
-    Workload {
-        name: "scan-sorted",
-        summary: "scan-random, on what was loaded in key order",
-        fill: FillOrder::Sequential,
-        mix: &[(Scan, 100)],
-        ..PLAIN
-    },
-    Workload {
-        name: "delete-random",
-        summary: "delete loaded keys, each once, in random order",
-        mix: &[(Delete, 100)],
-        ..PLAIN
-    },
-    Workload {
-        name: "churn",
-        summary: "50 % inserts and 50 % deletes of the oldest: loaded keys first, then those inserted (KVZone, section 4.2.2)",
-        mix: &[(Insert, 50), (Delete, 50)],
-        ..PLAIN
-    },
-    Workload {
-        name: "churn-read",
-        summary: "50 % reads, 25 % inserts and 25 % deletes, each thread of its own keys (KVZone, section 4.2.3)",
-        mix: &[(Read, 50), (Insert, 25), (Delete, 25)],
-        ..PLAIN
-    },
-    Workload {
-        name: "ycsb-a",
-        summary: "YCSB A: 50 % reads, 50 % updates, zipfian",
-        mix: &[(Read, 50), (Update, 50)],
-        popularity: Popularity::YcsbZipfian,
-        ..PLAIN
-    },
-    Workload {
-        name: "ycsb-b",
-        summary: "YCSB B: 95 % reads, 5 % updates, zipfian",
-        mix: &[(Read, 95), (Update, 5)],
-        popularity: Popularity::YcsbZipfian,
-        ..PLAIN
-    },
-    Workload {
-        name: "ycsb-c",
-        summary: "YCSB C: reads, zipfian",
-        mix: &[(Read, 100)],
-        popularity: Popularity::YcsbZipfian,
-        ..PLAIN
-    },
-    Workload {
-        name: "ycsb-d",
-        summary: "YCSB D: 95 % reads of the latest, 5 % inserts",
-        mix: &[(Read, 95), (Insert, 5)],
-        popularity: Popularity::Latest,
-        ..PLAIN
-    },
-    Workload {
-        name: "ycsb-e",
-        summary: "YCSB E: 95 % scans of 1 to 100 entries, 5 % inserts, zipfian",
-        mix: &[(Scan, 95), (Insert, 5)],
-        popularity: Popularity::YcsbZipfian,
-        ..PLAIN
-    },
-    Workload {
-        name: "ycsb-f",
-        summary: "YCSB F: 50 % reads, 50 % read-modify-writes, zipfian",
-        mix: &[(Read, 50), (ReadModifyWrite, 50)],
-        popularity: Popularity::YcsbZipfian,
-        ..PLAIN
-    },
-    Workload {
-        name: "read-missing",
-        summary: "get keys that are not there, among those that are (db_bench readmissing)",
-        mix: &[(ReadMissing, 100)],
-        ..PLAIN
-    },
-    Workload {
-        name: "read-hot",
-        summary: "get keys of the same hundredth of all (db_bench readhot)",
-        mix: &[(Read, 100)],
-        popularity: Popularity::HotSet {
-            keys: 0.01,
-            choices: 1.0,
-        },
-        ..PLAIN
-    },
-    Workload {
-        name: "seek-random",
-        summary: "find the entry at or after a key, chosen at random (db_bench seekrandom)",
-        mix: &[(Scan, 100)],
-        sizes: Some(|| {
-            let scan = Some(SizeChoice::Fixed(1));
-            Ok(Sizes {
-                scan,
-                ..Sizes::default()
-            })
-        }),
-        ..PLAIN
-    },
-    Workload {
-        name: "delete-sequential",
-        summary: "delete loaded keys in key order (db_bench deleteseq)",
-        mix: &[(Delete, 100)],
-        popularity: Popularity::Sequential,
-        ..PLAIN
-    },
-    Workload {
-        name: "fill-large",
-        summary: "put every key once, in random order, with values of 100,000 bytes (db_bench fill100K)",
-        sizes: Some(|| {
-            let value = Some(SizeChoice::Fixed(100_000));
-            Ok(Sizes {
-                value,
-                ..Sizes::default()
-            })
-        }),
-        ..PLAIN
-    },
-    Workload {
-        name: "read-while-writing",
-        summary: "get loaded keys, while one thread updates, or --writers (db_bench readwhilewriting)",
-        mix: &[(Read, 100)],
-        writers: 1,
-        ..PLAIN
-    },
-];
+#[derive(serde::Deserialize)]
+struct File {
+    workload: Vec<Workload>,
+}
+
+/// A file that cannot be read has no workloads; a test reads it.
+static ALL: LazyLock<Vec<Workload>> = LazyLock::new(|| read().unwrap_or_default());
+
+fn read() -> Result<Vec<Workload>> {
+    let file: File = toml::from_str(include_str!("workloads.toml"))
+        .map_err(|error| Error::Usage(format!("workloads.toml: {error}")))?;
+    let with_laws = |mut workload: Workload| {
+        if workload.laws == Some(Laws::Etc) {
+            let (key, value) = production::etc()?;
+            (workload.key, workload.value) = (Some(key), Some(value));
+        }
+        Ok(workload)
+    };
+    file.workload.into_iter().map(with_laws).collect()
+}
 
 /// Names that LevelDB's and RocksDB's db_bench have for the same.
 pub const ALIASES: &[(&str, &str)] = &[
@@ -399,14 +240,6 @@ pub const ALIASES: &[(&str, &str)] = &[
     ("readrandomwriterandom", "mixed"),
 ];
 
-/// What was traced of some program; its operations are the trace's.
-static TRACE: Workload = Workload {
-    name: "trace:FILE",
-    summary: "what a program was recorded asking of its store (`kvzone run --record`, `kvzone trace`)",
-    mix: &[(Read, 50), (Update, 50)],
-    ..PLAIN
-};
-
 /// True of the name of a workload that replays a trace.
 pub fn is_trace(name: &str) -> bool {
     name.starts_with(crate::trace::PREFIX)
@@ -414,7 +247,7 @@ pub fn is_trace(name: &str) -> bool {
 
 /// All of them, in the order of lists.
 pub fn all() -> impl Iterator<Item = &'static Workload> {
-    GENERAL.iter().chain(crate::production::PRODUCTION)
+    ALL.iter().filter(|workload| !is_trace(&workload.name))
 }
 
 /// Finds a workload; where there is none of that name, the usage error names
@@ -427,20 +260,16 @@ pub fn all() -> impl Iterator<Item = &'static Workload> {
 /// assert!(error.to_string().contains("fill-random"));
 /// ```
 pub fn find(name: &str) -> Result<&'static Workload> {
-    if is_trace(name) {
-        return Ok(&TRACE);
-    }
     let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
     let sought = alias.map_or(name, |&(_, sought)| sought);
-    all()
-        .find(|workload| workload.name == sought)
-        .ok_or_else(|| {
-            let near = nearest(name, all().map(|workload| workload.name));
-            Error::Usage(format!(
-                "there is no workload {name:?}; near it: {}; `kvzone list workloads` shows all",
-                near.join(", ")
-            ))
-        })
+    let is_it = |of: &&Workload| of.name == sought || is_trace(name) && is_trace(&of.name);
+    ALL.iter().find(is_it).ok_or_else(|| {
+        let near = nearest(name, all().map(|workload| workload.name.as_str()));
+        Error::Usage(format!(
+            "there is no workload {name:?}; near it: {}; `kvzone list workloads` shows all",
+            near.join(", ")
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -450,7 +279,8 @@ mod tests {
 
     #[test]
     fn weights_of_a_mix_add_up_to_a_hundred() {
-        for workload in GENERAL {
+        // Its paper gives a ratio.
+        for workload in all().filter(|workload| workload.name != "etc") {
             let sum: u32 = workload.mix.iter().map(|(_, weight)| weight).sum();
             let expected = if workload.mix.is_empty() { 0 } else { 100 };
             assert_eq!(sum, expected, "{}", workload.name);
@@ -460,21 +290,24 @@ mod tests {
     #[test]
     fn only_mixed_has_a_share_of_updates_to_choose() {
         let mixed = find(MIXED).unwrap();
-        assert_eq!(mixed.with_updates(20).as_deref(), Some(mixed.mix));
-        assert_eq!(mixed.with_updates(0), Some(vec![(Read, 100)]));
-        assert_eq!(mixed.with_updates(100), Some(vec![(Update, 100)]));
+        assert_eq!(mixed.with_updates(20).as_ref(), Some(&mixed.mix));
+        let reads = vec![(OperationKind::Read, 100)];
+        assert_eq!(mixed.with_updates(0), Some(reads));
+        let updates = vec![(OperationKind::Update, 100)];
+        assert_eq!(mixed.with_updates(100), Some(updates));
         assert_eq!(mixed.with_updates(101), None);
         assert_eq!(find("ycsb-a").unwrap().with_updates(20), None);
     }
 
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<_> = all().map(|workload| workload.name).collect();
+        assert!(read().is_ok_and(|all| all.len() > 30));
+        let mut names: Vec<_> = all().map(|workload| &workload.name).collect();
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), all().count());
         for (alias, name) in ALIASES {
-            assert_eq!(find(alias).unwrap().name, *name);
+            assert_eq!(&find(alias).unwrap().name, name);
         }
     }
 

@@ -22,14 +22,14 @@ use kvzone_core::error::{Error, Result};
 use kvzone_core::job::Until;
 use kvzone_core::record::Report;
 use kvzone_core::report::advice::{self, Advice};
-use kvzone_core::report::compare::Figure;
+use kvzone_core::report::figure::Figure;
 use kvzone_core::report::text::bytes;
 use kvzone_core::workload;
 
 use crate::output;
 use crate::run::campaign::{Campaign, Contender};
 use crate::run::{RunArguments, Stage, write_json};
-use crate::stores;
+use crate::{stores, words};
 
 /// Candidates this near to the best in the screening stay, by their factor.
 const NEAR: f64 = 1.5;
@@ -53,7 +53,7 @@ pub(crate) struct AdviseArguments {
 /// Measures, ranks, and says why.
 pub(crate) fn run(arguments: AdviseArguments) -> Result<ExitCode> {
     let goal = Figure::find(&arguments.goal)?;
-    let typed = own_words_removed(std::env::args_os().skip(2).collect());
+    let typed = words::without(std::env::args_os().skip(2).collect(), &OWN, &[]);
     let mut options = arguments.run.clone().with_job_file(typed.clone())?;
     options.use_all_stores();
     let campaign = options.campaign()?;
@@ -206,30 +206,8 @@ fn what_else(campaign: &Campaign, report: &Report) -> String {
     text
 }
 
-/// Options of `advise` alone, and their values.
+/// Options of `advise` alone, which have values.
 const OWN: [&str; 3] = ["--goal", "--shortlist", "--screening-seconds"];
-
-fn own_words_removed(words: Vec<OsString>) -> Vec<OsString> {
-    without(words, &OWN)
-}
-
-/// The words but for these options and their values.
-fn without(words: Vec<OsString>, options: &[&str]) -> Vec<OsString> {
-    let mut kept = Vec::new();
-    let mut words = words.into_iter();
-    while let Some(word) = words.next() {
-        let text = word.to_string_lossy();
-        let (head, value) = text
-            .split_once('=')
-            .map_or((&*text, None), |(h, v)| (h, Some(v)));
-        if !options.contains(&head) {
-            kept.push(word);
-        } else if value.is_none() {
-            words.next();
-        }
-    }
-    kept
-}
 
 /// The command that measures the ranked stores again, enough for a claim.
 fn again(found: &Advice, typed: &[OsString]) -> String {
@@ -239,24 +217,10 @@ fn again(found: &Advice, typed: &[OsString]) -> String {
             stores.push(&candidate.store);
         }
     }
-    let rest = without(
-        typed.to_vec(),
-        &["--stores", "--repeat", "--json", "--html"],
-    );
-    let quoted = |word: &OsString| {
-        let text = word.to_string_lossy().into_owned();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,:/%+".contains(c);
-        match !text.is_empty() && text.chars().all(plain) {
-            true => text,
-            false => format!("'{}'", text.replace('\'', "'\\''")),
-        }
-    };
-    let mut words = vec![format!(
-        "kvzone run --stores {} --repeat 5",
-        stores.join(",")
-    )];
-    words.extend(rest.iter().map(quoted));
-    let mut command = words.join(" ");
+    let chosen = ["--stores", "--repeat", "--json", "--html"];
+    let rest = words::quoted(&words::without(typed.to_vec(), &chosen, &[]));
+    let stores = stores.join(",");
+    let mut command = format!("kvzone run --stores {stores} --repeat 5 {rest}");
     let tuned = found
         .ranking
         .first()
@@ -284,7 +248,7 @@ mod tests {
             "--repeat",
             "3",
         ];
-        let typed = own_words_removed(words.map(OsString::from).to_vec());
+        let typed = words::without(words.map(OsString::from).to_vec(), &OWN, &[]);
         let found = Advice {
             goal: Figure::find("ops").unwrap(),
             ranking: Vec::new(),

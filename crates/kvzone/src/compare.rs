@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use clap::Args;
 use kvzone_core::error::{Error, Result};
 use kvzone_core::record::Report;
-use kvzone_core::report::compare::{Figure, differences, render};
+use kvzone_core::report::compare::{differences, render};
+use kvzone_core::report::figure::Figure;
 
 use crate::output;
 

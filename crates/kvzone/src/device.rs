@@ -1,24 +1,17 @@
 //! `kvzone device`: what a disk gives, as a table and as JSON.
 
-use std::fs::File;
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use cambium_base::{Error, Result};
 use cambium_io::Environment;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
-use kvzone_core::device::report::{
-    DeviceReport, FioComparison, RandomReads, Sequential, SyncedWrites,
-};
+use kvzone_core::device::report::{DeviceReport, RandomReads, Sequential, SyncedWrites};
 use kvzone_core::device::{DeviceOptions, Parts, measure};
+use kvzone_core::error::Result;
 use kvzone_core::report::grid::Grid;
-use kvzone_core::report::text::or_dash;
 use kvzone_core::size;
-use kvzone_core::statistics::median;
 
-use crate::{machine, output};
+use crate::{machine, output, run};
 
 /// Full and quick sizes of the test file.
 const FILE_BYTES: u64 = 2 << 30;
@@ -40,6 +33,10 @@ pub(crate) struct DeviceArguments {
     /// Size of the test file, such as 512MiB [default: 2GiB; 256MiB with --quick]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
+    /// Bytes of a sequential request and of a random read, a power of two up to 1MiB; below
+    /// 4KiB sequential requests alone are smaller [default: 1MiB and 4KiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_request)]
+    request: Option<usize>,
     /// Seconds for each measurement [default: 2; 0.2 with --quick]
     #[arg(long, value_name = "N", value_parser = parse_seconds)]
     seconds: Option<f64>,
@@ -49,10 +46,6 @@ pub(crate) struct DeviceArguments {
     /// Measure these parts only
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Also run fio on the same file, in turns with our direct reads, and print
-    /// the ratio
-    #[arg(long)]
-    compare_fio: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -63,8 +56,6 @@ enum Part {
     Random,
     /// Small durable writes
     Synced,
-    /// The comparison with fio
-    Fio,
 }
 
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
@@ -72,6 +63,13 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
         Ok(0) => Err("the test file needs at least one byte".to_string()),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+fn parse_request(text: &str) -> std::result::Result<usize, String> {
+    match size::parse(text) {
+        Ok(bytes) if bytes.is_power_of_two() && bytes <= 1 << 20 => Ok(bytes as usize),
+        _ => Err("expected a power of two up to 1MiB".to_string()),
     }
 }
 
@@ -93,12 +91,12 @@ impl DeviceArguments {
         DeviceOptions {
             directory: self.dir.clone(),
             file_bytes: self.size.unwrap_or(bytes),
+            request: self.request,
             limit: Duration::from_secs_f64(self.seconds.unwrap_or(seconds)),
             parts: Parts {
                 sequential: chosen(Part::Sequential),
                 random: chosen(Part::Random),
                 synced: chosen(Part::Synced),
-                fio: self.compare_fio || self.only.contains(&Part::Fio),
             },
             machine: machine::detect(),
         }
@@ -108,9 +106,9 @@ impl DeviceArguments {
 /// Measures, prints, and writes the JSON.
 pub(crate) fn run(arguments: &DeviceArguments) -> Result<()> {
     // Opened first: minutes of measuring must not end at a mistyped path.
-    let json = arguments.json.as_deref().map(create_json).transpose()?;
+    let json = arguments.json.as_deref().map(run::create).transpose()?;
     let options = arguments.options();
-    let bar = progress_bar();
+    let bar = run::progress_bar("{bar:30} {pos}/{len} {msg}");
     let report = measure(&Environment::real(), &options, &mut |progress| {
         bar.set_length(progress.total as u64);
         bar.set_position(progress.done as u64);
@@ -118,33 +116,10 @@ pub(crate) fn run(arguments: &DeviceArguments) -> Result<()> {
     });
     bar.finish_and_clear();
     let report = report?;
-    if let Some((path, file)) = json {
-        write_json(path, file, &report)?;
+    if let Some((path, mut file)) = json {
+        run::write_json(path, &mut file, &report)?;
     }
-    output::print(&text(&report))
-}
-
-fn create_json(path: &Path) -> Result<(&Path, File)> {
-    match File::create(path) {
-        Ok(file) => Ok((path, file)),
-        Err(error) => Err(Error::io("create", path, error)),
-    }
-}
-
-fn write_json(path: &Path, mut file: File, report: &DeviceReport) -> Result<()> {
-    let failed = |error: std::io::Error| Error::io("write", path, error);
-    let mut json = serde_json::to_vec_pretty(report).map_err(|error| failed(error.into()))?;
-    json.push(b'\n');
-    file.write_all(&json).map_err(failed)
-}
-
-fn progress_bar() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(0).with_style(style)
+    Ok(output::print(&text(&report))?)
 }
 
 fn text(report: &DeviceReport) -> String {
@@ -162,9 +137,6 @@ fn text(report: &DeviceReport) -> String {
     }
     if !report.synced_writes.is_empty() {
         parts.push(synced_table(report));
-    }
-    if !report.fio.is_empty() {
-        parts.push(fio_table(report));
     }
     parts.extend(report.notes.iter().map(|note| format!("Note: {note}\n")));
     parts.join("\n")
@@ -193,8 +165,15 @@ fn sequential_table(report: &DeviceReport) -> String {
         let rate = format!("{:.0}", found.bytes_per_second / 1e6);
         vec![found.operation.clone(), mode(found.direct), rate]
     };
+    let chunk = report
+        .sequential
+        .first()
+        .map_or(0, |found| found.block_bytes);
     table(
-        "Sequential, chunks of 1 MiB, writes with their sync",
+        &format!(
+            "Sequential, chunks of {}, writes with their sync",
+            size::display(chunk as u64)
+        ),
         &["operation", "mode", "MB/s"],
         2,
         report.sequential.iter().map(row).collect(),
@@ -213,8 +192,15 @@ fn random_table(report: &DeviceReport) -> String {
         row.extend(random_cells(direct));
         row
     };
+    let block = report
+        .random_reads
+        .first()
+        .map_or(0, |found| found.block_bytes);
     table(
-        "Random reads of 4 KiB, from an empty cache (latencies in microseconds)",
+        &format!(
+            "Random reads of {}, from an empty cache (latencies in microseconds)",
+            size::display(block as u64)
+        ),
         &[
             "back end",
             "depth",
@@ -257,24 +243,5 @@ fn synced_table(report: &DeviceReport) -> String {
         &["pattern", "mode", "bytes", "writes/s", "p50", "p99"],
         2,
         report.synced_writes.iter().map(row).collect(),
-    )
-}
-
-fn fio_table(report: &DeviceReport) -> String {
-    let middle = |rates: &[f64]| or_dash(median(rates), |rate| format!("{rate:.0}"));
-    let row = |found: &FioComparison| {
-        vec![
-            found.backend.clone(),
-            found.depth.to_string(),
-            middle(&found.reads_per_second),
-            middle(&found.fio_reads_per_second),
-            format!("{:.2}", found.ratio),
-        ]
-    };
-    table(
-        "Random direct reads of 4 KiB beside fio, medians of runs in turns",
-        &["back end", "depth", "ours/s", "fio/s", "ours : fio"],
-        1,
-        report.fio.iter().map(row).collect(),
     )
 }

@@ -27,6 +27,7 @@ mod stores;
 mod supervisor;
 mod trace;
 mod weather;
+mod words;
 mod worker;
 
 use std::process::ExitCode;
@@ -85,7 +86,7 @@ pub fn main(more: fn() -> Vec<Box<dyn Adapter>>) -> ExitCode {
     let _ = stores::MORE.set(more);
     let done = |()| ExitCode::SUCCESS;
     let result = match Arguments::parse().command {
-        Command::Device(arguments) => device::run(&arguments).map_err(Error::from).map(done),
+        Command::Device(arguments) => device::run(&arguments).map(done),
         Command::Advise(arguments) => advise::run(*arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::List(arguments) => list::run(&arguments).map(done),

@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<()> {
         Some(What::Stores(arguments)) => list_stores(arguments),
         Some(What::Workloads(arguments)) => Ok(output::print(&workloads(arguments.json))?),
         Some(What::Datasets) => Ok(output::print(&datasets())?),
-        Some(What::Presets) => Ok(output::print(&presets())?),
+        Some(What::Presets) => Ok(output::print(&presets()?)?),
         None => {
             let text = format!("{}\n{}", stores_table(&stores::all()), workloads(false));
             Ok(output::print(&text)?)
@@ -84,7 +84,7 @@ fn workloads(json: bool) -> String {
     table.set_header(["workload", "measured", "what it does"]);
     for workload in known_workloads() {
         let phase = workload.measured_phase().name();
-        table.add_row([workload.name, phase, workload.summary]);
+        table.add_row([workload.name.as_str(), phase, &workload.summary]);
     }
     let alias = |(alias, name): &(&str, &str)| format!("{alias} = {name}");
     let known: Vec<String> = ALIASES.iter().map(alias).collect();
@@ -104,9 +104,9 @@ fn datasets() -> String {
     datasets::all().map(line).collect()
 }
 
-fn presets() -> String {
+fn presets() -> Result<String> {
     let line = |(name, title)| format!("{name:<18} {title}\n");
-    reproduce::presets().map(line).collect()
+    Ok(reproduce::presets()?.map(line).collect())
 }
 
 fn list_stores(arguments: &StoresArguments) -> Result<()> {

@@ -5,13 +5,11 @@
 //! | sequential | chunks of 1 MiB written (with a final sync) and read, buffered and direct |
 //! | random | reads of 4 KiB by each back end at each depth, buffered and direct |
 //! | synced | small writes, each made durable before the next |
-//! | fio | random direct reads beside `fio`, in turns |
 //!
 //! Everything happens in one test file, filled once and nameless while it is
 //! measured, and starts from an empty cache. Numbers of a virtual disk swing
 //! from minute to minute: compare within one run.
 
-pub mod fio;
 pub mod random;
 pub mod report;
 pub mod sequential;
@@ -26,27 +24,13 @@ use cambium_io::{Environment, ReadBackend};
 use random::RandomPoint;
 use report::{DeviceReport, Machine, SCHEMA};
 use sequential::SyncedPattern;
-use test_file::TestFile;
+use test_file::{BLOCK_BYTES, TestFile};
 
 /// The back ends that are measured.
 pub const BACKENDS: [ReadBackend; 3] = [ReadBackend::Sync, ReadBackend::Aio, ReadBackend::IoUring];
 
 /// The depths that are measured.
 pub const DEPTHS: [usize; 5] = [1, 8, 32, 128, 256];
-
-/// Repeats of each side of a comparison.
-pub const COMPARE_REPEATS: usize = 3;
-
-/// Back ends and depths that are compared with `fio`, all direct.
-const COMPARED: [(ReadBackend, usize); 7] = [
-    (ReadBackend::Sync, 1),
-    (ReadBackend::Aio, 1),
-    (ReadBackend::Aio, 32),
-    (ReadBackend::Aio, 128),
-    (ReadBackend::IoUring, 1),
-    (ReadBackend::IoUring, 32),
-    (ReadBackend::IoUring, 128),
-];
 
 /// Synced writes that are measured: pattern, direct, bytes.
 const SYNCED: [(SyncedPattern, bool, usize); 6] = [
@@ -67,8 +51,6 @@ pub struct Parts {
     pub random: bool,
     /// Small durable writes.
     pub synced: bool,
-    /// Comparison with `fio`, which must be installed.
-    pub fio: bool,
 }
 
 /// What to measure, and where.
@@ -78,6 +60,9 @@ pub struct DeviceOptions {
     pub directory: PathBuf,
     /// Length of the test file, bytes; larger than the device's own cache.
     pub file_bytes: u64,
+    /// Bytes of a sequential request and of a random read; none: 1 MiB and 4 KiB. A power of
+    /// two up to 1 MiB.
+    pub request: Option<usize>,
     /// Bound of each measurement.
     pub limit: Duration,
     /// What to measure.
@@ -104,14 +89,16 @@ pub fn measure(
     options: &DeviceOptions,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<DeviceReport> {
-    if options.parts.fio {
-        fio::check_installed()?;
-    }
-    let test_file = TestFile::create(
+    let mut test_file = TestFile::create(
         &*environment.file_system,
         &options.directory,
         options.file_bytes,
+        options.request,
     )?;
+    if options.request.is_some_and(|bytes| bytes < BLOCK_BYTES) {
+        let words = format!("requests below {BLOCK_BYTES} bytes cannot go past the cache");
+        test_file.direct = Err(Error::InvalidArgument(words));
+    }
     let mut session = Session {
         environment,
         options,
@@ -125,7 +112,6 @@ pub fn measure(
             random_reads: Vec::new(),
             sequential: Vec::new(),
             synced_writes: Vec::new(),
-            fio: Vec::new(),
         },
         progress,
         done: 0,
@@ -138,9 +124,6 @@ pub fn measure(
     }
     if options.parts.synced {
         session.synced()?;
-    }
-    if options.parts.fio {
-        session.fio()?;
     }
     Ok(session.report)
 }
@@ -156,11 +139,6 @@ fn total(parts: Parts, direct: bool) -> usize {
             0
         }
         + if parts.synced { synced } else { 0 }
-        + if parts.fio {
-            COMPARED.len() * COMPARE_REPEATS * 2
-        } else {
-            0
-        }
 }
 
 struct Session<'a> {
@@ -265,47 +243,6 @@ impl Session<'_> {
                 self.options.limit,
             )?;
             self.report.synced_writes.push(found);
-        }
-        Ok(())
-    }
-
-    fn fio(&mut self) -> Result<()> {
-        if !self.modes().contains(&true) {
-            return Err(Error::InvalidArgument(format!(
-                "--compare-fio compares direct reads, and {} has no direct I/O",
-                self.options.directory.display()
-            )));
-        }
-        for (backend, depth) in COMPARED {
-            let point = RandomPoint {
-                backend,
-                depth,
-                direct: true,
-            };
-            let what = format!("beside fio, {backend}, depth {depth}");
-            let Session {
-                progress,
-                done,
-                total,
-                ..
-            } = self;
-            let mut tell = || {
-                progress(Progress {
-                    done: (*done).min(*total),
-                    total: *total,
-                    next: &what,
-                });
-                *done += 1;
-            };
-            let found = fio::compare(
-                self.environment,
-                &self.test_file,
-                point,
-                self.options.limit,
-                COMPARE_REPEATS,
-                &mut tell,
-            )?;
-            self.report.fio.push(found);
         }
         Ok(())
     }

@@ -46,10 +46,11 @@ pub fn measure(
         backend: point.backend,
         depth: point.depth,
     })?;
-    let blocks = test_file.bytes / BLOCK_BYTES as u64;
+    let block = test_file.block;
+    let blocks = test_file.bytes / block as u64;
     let most = if point.direct { u64::MAX } else { blocks };
     let clock = &*environment.clock;
-    let mut run = Run::new(clock, file, blocks, point.depth);
+    let mut run = Run::new(clock, file, (block, blocks), point.depth);
     let start = clock.monotonic();
     let mut now = start;
     while now - start < limit && run.submitted < most {
@@ -67,7 +68,7 @@ pub fn measure(
         served_by: queue.backend().to_string(),
         direct: point.direct,
         depth: point.depth,
-        block_bytes: BLOCK_BYTES,
+        block_bytes: block,
         reads,
         seconds,
         reads_per_second: reads as f64 / seconds.max(1e-9),
@@ -80,6 +81,7 @@ pub fn measure(
 struct Run<'a> {
     clock: &'a dyn Clock,
     file: &'a Arc<dyn File>,
+    block: usize,
     order: Walk,
     submitted: u64,
     /// For each tag, where it reads and since when.
@@ -91,16 +93,22 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(clock: &'a dyn Clock, file: &'a Arc<dyn File>, blocks: u64, depth: usize) -> Self {
+    fn new(
+        clock: &'a dyn Clock,
+        file: &'a Arc<dyn File>,
+        (block, blocks): (usize, u64),
+        depth: usize,
+    ) -> Self {
         let alignment = file.alignment().memory.max(BLOCK_BYTES);
         Run {
             clock,
             file,
+            block,
             order: Walk::new(blocks),
             submitted: 0,
             under_way: vec![(0, Duration::ZERO); depth],
             free: (0..depth as u64)
-                .map(|tag| (tag, AlignedBuffer::new(BLOCK_BYTES, alignment)))
+                .map(|tag| (tag, AlignedBuffer::new(block, alignment)))
                 .collect(),
             completions: Vec::with_capacity(depth),
             samples: Samples::with_capacity(1 << 20),
@@ -112,7 +120,7 @@ impl<'a> Run<'a> {
             let Some((tag, buffer)) = self.free.pop() else {
                 break;
             };
-            let offset = self.order.next() * BLOCK_BYTES as u64;
+            let offset = self.order.next() * self.block as u64;
             self.under_way[tag as usize] = (offset, now);
             self.submitted += 1;
             queue.submit(ReadRequest {
@@ -131,8 +139,11 @@ impl<'a> Run<'a> {
         for completion in self.completions.drain(..) {
             let (offset, since) = self.under_way[completion.tag as usize];
             let count = completion.result?;
-            if count != BLOCK_BYTES {
-                let what = format!("a read inside the file gave {count} of {BLOCK_BYTES} bytes");
+            if count != self.block {
+                let what = format!(
+                    "a read inside the file gave {count} of {} bytes",
+                    self.block
+                );
                 return Err(Error::corruption(self.file.path(), offset, what));
             }
             check_stamp(self.file.path(), &completion.buffer, offset)?;

@@ -30,8 +30,6 @@ pub struct DeviceReport {
     pub sequential: Vec<Sequential>,
     /// Small writes, each followed by a sync.
     pub synced_writes: Vec<SyncedWrites>,
-    /// Random reads beside `fio`.
-    pub fio: Vec<FioComparison>,
 }
 
 /// The machine.
@@ -106,27 +104,4 @@ pub struct SyncedWrites {
     pub writes_per_second: f64,
     /// Of a write with its sync.
     pub latency_ns: Latency,
-}
-
-/// Random direct reads, ours and `fio`'s, in turns on the same file.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct FioComparison {
-    /// The back end: `sync`, `aio`, `io_uring`.
-    pub backend: String,
-    /// `fio`'s name for it.
-    pub fio_engine: String,
-    /// Past the operating system's cache.
-    pub direct: bool,
-    /// Reads kept under way.
-    pub depth: usize,
-    /// Bytes a read.
-    pub block_bytes: usize,
-    /// Reads per second of each repeat, ours.
-    pub reads_per_second: Vec<f64>,
-    /// Reads per second of each repeat, `fio`'s.
-    pub fio_reads_per_second: Vec<f64>,
-    /// Median of ours over median of `fio`'s.
-    pub ratio: f64,
-    /// The command, for repeating it.
-    pub fio_command: String,
 }

@@ -7,7 +7,7 @@ use cambium_base::Result;
 use cambium_io::{Advice, Environment, File, OpenOptions};
 
 use super::report::{Sequential, SyncedWrites};
-use super::test_file::{CHUNK_BYTES, TestFile, check_stamp, new_chunk, stamp};
+use super::test_file::{TestFile, check_stamp, new_chunk, stamp};
 use crate::latency::Samples;
 
 /// Writes the test file from its start until `limit` (none: to its end), and
@@ -26,11 +26,14 @@ pub fn write(
     while offset < test_file.bytes && limit.is_none_or(|limit| (clock.monotonic() - start) < limit)
     {
         stamp(&mut chunk, offset);
-        file.write_at(&chunk, offset)?;
-        offset += CHUNK_BYTES as u64;
+        for piece in chunk.chunks(test_file.chunk) {
+            file.write_at(piece, offset)?;
+            offset += piece.len() as u64;
+        }
     }
     file.sync_data()?;
-    Ok(found("write", direct, offset, clock.monotonic() - start))
+    let time = clock.monotonic() - start;
+    Ok(found("write", direct, (test_file.chunk, offset), time))
 }
 
 /// Reads the test file from its start until `limit`, from an empty cache.
@@ -48,19 +51,28 @@ pub fn read(
     let start = clock.monotonic();
     let mut offset = 0;
     while offset < test_file.bytes && (clock.monotonic() - start) < limit {
-        file.read_exact_at(&mut chunk, offset)?;
-        check_stamp(file.path(), &chunk, offset)?;
-        offset += CHUNK_BYTES as u64;
+        let began = offset;
+        for piece in chunk.chunks_mut(test_file.chunk) {
+            file.read_exact_at(piece, offset)?;
+            offset += piece.len() as u64;
+        }
+        check_stamp(file.path(), &chunk, began)?;
     }
-    Ok(found("read", direct, offset, clock.monotonic() - start))
+    let time = clock.monotonic() - start;
+    Ok(found("read", direct, (test_file.chunk, offset), time))
 }
 
-fn found(operation: &str, direct: bool, bytes: u64, time: Duration) -> Sequential {
+fn found(
+    operation: &str,
+    direct: bool,
+    (block, bytes): (usize, u64),
+    time: Duration,
+) -> Sequential {
     let seconds = time.as_secs_f64();
     Sequential {
         operation: operation.to_string(),
         direct,
-        block_bytes: CHUNK_BYTES,
+        block_bytes: block,
         bytes,
         seconds,
         bytes_per_second: bytes as f64 / seconds.max(1e-9),

@@ -32,12 +32,22 @@ pub struct TestFile {
     pub direct: Result<Arc<dyn File>>,
     /// Length, a multiple of [`CHUNK_BYTES`].
     pub bytes: u64,
+    /// Bytes of a sequential read or write; [`CHUNK_BYTES`], or a power of two below.
+    pub chunk: usize,
+    /// Bytes of a random read, a multiple of [`BLOCK_BYTES`].
+    pub block: usize,
 }
 
 impl TestFile {
     /// Makes an empty file for `bytes` (rounded up to [`CHUNK_BYTES`]) in a
     /// folder that must be there and have room.
-    pub fn create(files: &dyn FileSystem, directory: &Path, bytes: u64) -> Result<Self> {
+    /// Requests are of `request` bytes where that is chosen, as far as they can be.
+    pub fn create(
+        files: &dyn FileSystem,
+        directory: &Path,
+        bytes: u64,
+        request: Option<usize>,
+    ) -> Result<Self> {
         check_directory(files, directory)?;
         let bytes = bytes.max(1).next_multiple_of(CHUNK_BYTES as u64);
         check_room(files, directory, bytes)?;
@@ -50,6 +60,8 @@ impl TestFile {
             buffered,
             direct,
             bytes,
+            chunk: request.unwrap_or(CHUNK_BYTES),
+            block: request.unwrap_or(BLOCK_BYTES).max(BLOCK_BYTES),
         })
     }
 

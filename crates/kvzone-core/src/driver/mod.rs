@@ -337,7 +337,9 @@ impl Runner<'_> {
             (Operations::Drawn(plan), _) => self
                 .work(plan, phase, &self.job.load)
                 .run(store, &progress)?,
-            (Operations::Traced(replay), Phase::Load) => replay.load(store, &progress)?,
+            (Operations::Traced(replay), Phase::Load) => {
+                replay.load(self.adapter, store, &progress)?
+            }
             (Operations::Traced(replay), _) => replay.run(self.adapter, store, &progress)?,
         };
         if open_seconds > 0.0 {

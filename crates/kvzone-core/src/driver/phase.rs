@@ -16,8 +16,8 @@ use super::clock::Clock;
 use super::governor::Governor;
 use super::issuer::{Issue, Issued, Issuer, Schedule};
 use super::plan::Plan;
-use super::recorder::{Recorder, merge};
-use super::result::PhaseResult;
+use super::recorder::Recorder;
+use super::result::{PhaseResult, Together};
 use super::stream::{SCAN_ENTRIES, Stream, StreamPlan};
 use super::witness::{Expectation, Witness};
 use crate::adapter::{Adapter, OpenStore, Queue, no_queue};
@@ -338,62 +338,24 @@ impl Work<'_> {
     }
 
     fn result(&self, issued: Vec<Option<Issued>>) -> Result<PhaseResult> {
-        let mut failure = None;
-        let (mut hash, mut verified, mut overdue, mut ended) = (0, 0, 0, 0);
-        let (mut bytes_written, mut bytes_read, mut scanned) = (0, 0, 0);
-        let (mut live_user_bytes, mut live_keys) = self.plan.live();
-        let mut recorders = Vec::new();
-        let mut operations = Vec::new();
-        for thread in issued {
-            let Some(thread) = thread else {
-                let words = "a thread of the load generator panicked inside a call";
-                failure.get_or_insert(Error::store(self.adapter.name(), "session", words));
-                continue;
-            };
-            hash = mix_two(hash, thread.hash);
-            verified += thread.verified;
-            overdue += thread.overdue;
-            scanned += thread.scanned;
-            ended = ended.max(thread.ended);
-            bytes_written += thread.bytes_written;
-            bytes_read += thread.bytes_read;
-            live_user_bytes += thread.inserted_bytes;
-            live_keys += thread.inserted;
-            operations.push(thread.recorder.operations());
-            recorders.push(thread.recorder);
-            failure = failure.or(thread.failure);
-        }
-        let merged = merge(recorders)?;
-        let mut extra = BTreeMap::new();
+        let found = Together::of(self.phase, self.adapter.name(), issued)?;
+        let mut result = found.result;
+        let (live_user_bytes, live_keys) = self.plan.live();
+        result.live_user_bytes = live_user_bytes + found.inserted.1;
+        result.live_keys = live_keys + found.inserted.0;
+        let hashes = self.hashes() && result.failure.is_none();
+        result.result_hash = hashes.then(|| format!("{:016x}", found.hash));
+        let extra = &mut result.extra;
         extra.insert("batch".to_string(), batch_text(self.batch()));
         if self.in_flight() > 0 {
             extra.insert("in_flight".to_string(), json!(self.in_flight()));
         }
-        self.explain(&mut extra, verified, overdue);
-        if self
-            .mix()
-            .iter()
-            .any(|(kind, _)| *kind == OperationKind::Scan)
-        {
-            extra.insert("entries_scanned".to_string(), json!(scanned));
+        self.explain(extra, found.verified, found.overdue);
+        let scans = |(kind, _): &(OperationKind, u32)| *kind == OperationKind::Scan;
+        if self.mix().iter().any(scans) {
+            extra.insert("entries_scanned".to_string(), json!(found.scanned));
         }
-        merged.tell(&mut extra);
-        Ok(PhaseResult {
-            phase: self.phase,
-            operations: merged.operations,
-            seconds: ended as f64 / 1e9,
-            user_bytes_written: bytes_written,
-            user_bytes_read: bytes_read,
-            live_user_bytes,
-            live_keys,
-            latency: merged.latency,
-            native_latency: merged.native_latency,
-            result_hash: (self.hashes() && failure.is_none()).then(|| format!("{hash:016x}")),
-            timeline: merged.timeline,
-            extra,
-            issued: operations,
-            failure,
-        })
+        Ok(result)
     }
 
     /// Keys inserted after the load, each with whether it is there still, where each

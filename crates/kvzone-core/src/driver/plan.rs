@@ -66,11 +66,10 @@ impl Plan {
             loads.any(|load| find(&load.workload).is_ok_and(|workload| workload.has(of)))
         };
         let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
-        let inserted = match load.until {
-            _ if !has(OperationKind::Insert) => Some(0),
-            // Each thread may insert at every operation, in its own numbers.
-            Until::Operations(count) => Some(count.saturating_add(u64::from(load.threads))),
-            Until::Seconds(_) => None,
+        let last = steps.last().and_then(|step| step.act.load());
+        let by_last = match last {
+            Some(last) => inserted_by(last, &super::mix(last, find(&last.workload)?)?),
+            None => Some(0),
         };
         // Keys that are never put lie behind all that are.
         let read_missing = OperationKind::ReadMissing;
@@ -79,7 +78,8 @@ impl Plan {
         } else {
             0
         };
-        let inserted = inserted.map(|inserted| inserted.saturating_add(missing));
+        let inserted = inserted_by(load, &mix).zip(by_last);
+        let inserted = inserted.map(|(own, last)| own.saturating_add(last).saturating_add(missing));
         let measured_load = workload.mix.is_empty();
         let popularity = load.popularity.unwrap_or(workload.popularity);
         let keys = KeySpace::new(load, workload.fill, inserted)?;
@@ -115,16 +115,12 @@ impl Plan {
     }
 
     /// Works a step out that goes on with the same entries. A usage error if it
-    /// inserts: its keys would be met by steps that do not know them.
-    pub fn step(&self, load: &Load) -> Result<Plan> {
+    /// inserts and is not the last: steps behind it would meet keys that they do not know.
+    pub fn step(&self, load: &Load, is_last: bool) -> Result<Plan> {
         let plan = Plan::new(load)?;
-        if plan.mix.is_empty()
-            || plan
-                .mix
-                .iter()
-                .any(|(kind, _)| *kind == OperationKind::Insert)
-        {
-            let words = format!("{} inserts, and can be no step", load.workload);
+        let inserts = |(kind, _): &(OperationKind, u32)| *kind == OperationKind::Insert;
+        if plan.mix.is_empty() || !is_last && plan.mix.iter().any(inserts) {
+            let words = format!("{} inserts, and can be the last step alone", load.workload);
             return Err(Error::Usage(words));
         }
         Ok(Plan {
@@ -156,6 +152,16 @@ impl Plan {
                 let entry = self.keys.key_bytes(number) + value;
                 (bytes + entry as u64, keys + 1)
             })
+    }
+}
+
+/// Keys that are inserted at most; none where a time bounds them.
+fn inserted_by(load: &Load, mix: &[(OperationKind, u32)]) -> Option<u64> {
+    match load.until {
+        _ if mix.iter().all(|&(kind, _)| kind != OperationKind::Insert) => Some(0),
+        // Each thread may insert at every operation, in its own numbers.
+        Until::Operations(count) => Some(count.saturating_add(u64::from(load.threads))),
+        Until::Seconds(_) => None,
     }
 }
 

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::error::Error;
+use super::issuer::Issued;
+use super::recorder::{Merged, merge};
+use crate::error::{Error, Result};
+use crate::random::mix_two;
 use crate::record::{LatencySummary, Phase, TimelinePoint};
 
 /// One phase: its part of a [`crate::record::Run`]. What a process costs is
@@ -67,5 +70,80 @@ impl PhaseResult {
         } else {
             0.0
         }
+    }
+}
+
+/// What all threads of a phase measured, put together.
+#[derive(Debug)]
+pub struct Together {
+    /// Their latencies, counts and timeline.
+    pub merged: Merged,
+    /// Hash of what their reads returned.
+    pub hash: u64,
+    /// Reads that were compared.
+    pub verified: u64,
+    /// Entries that scans visited.
+    pub scanned: u64,
+    /// Keys inserted after the load, and their bytes.
+    pub inserted: (u64, u64),
+    /// Operations that were due and not issued; of a replay, the time behind.
+    pub overdue: u64,
+    /// The most of one thread.
+    pub most_overdue: u64,
+    /// Its time and bytes, and what was issued.
+    pub result: PhaseResult,
+}
+
+impl Together {
+    /// Of a phase's threads; one that panicked is a failure of the store.
+    pub fn of(phase: Phase, store: &'static str, threads: Vec<Option<Issued>>) -> Result<Self> {
+        let words = "a thread of the load generator panicked inside a call";
+        let panicked = threads.iter().any(Option::is_none);
+        let mut failure = panicked.then(|| Error::store(store, "session", words));
+        let whole: Vec<Issued> = threads.into_iter().flatten().collect();
+        let sum = |of: fn(&Issued) -> u64| whole.iter().map(of).sum::<u64>();
+        let most = |of: fn(&Issued) -> u64| whole.iter().map(of).max().unwrap_or(0);
+        let (hash, verified) = (
+            whole.iter().fold(0, |hash, it| mix_two(hash, it.hash)),
+            sum(|it| it.verified),
+        );
+        let (scanned, inserted) = (
+            sum(|it| it.scanned),
+            (sum(|it| it.inserted), sum(|it| it.inserted_bytes)),
+        );
+        let (overdue, most_overdue) = (sum(|it| it.overdue), most(|it| it.overdue));
+        let bytes = (sum(|it| it.bytes_written), sum(|it| it.bytes_read));
+        let ended = most(|it| it.ended);
+        let issued = whole.iter().map(|it| it.recorder.operations()).collect();
+        let mut recorders = Vec::new();
+        for thread in whole {
+            failure = failure.or(thread.failure);
+            recorders.push(thread.recorder);
+        }
+        let merged = merge(recorders)?;
+        let mut extra = BTreeMap::new();
+        merged.tell(&mut extra);
+        Ok(Together {
+            hash,
+            verified,
+            scanned,
+            inserted,
+            overdue,
+            most_overdue,
+            result: PhaseResult {
+                operations: merged.operations,
+                seconds: ended as f64 / 1e9,
+                user_bytes_written: bytes.0,
+                user_bytes_read: bytes.1,
+                latency: merged.latency,
+                native_latency: merged.native_latency,
+                timeline: merged.timeline.clone(),
+                extra,
+                issued,
+                failure,
+                ..PhaseResult::empty(phase)
+            },
+            merged,
+        })
     }
 }

@@ -24,9 +24,10 @@ const GLANCE: u64 = 100_000_000;
 
 /// Refuses steps that cannot be.
 pub(super) fn check(plan: &Plan, steps: &[Step]) -> Result<()> {
-    for step in steps {
+    for (place, step) in steps.iter().enumerate() {
+        let is_last = place + 1 == steps.len();
         match &step.act {
-            Act::Work(load) | Act::Compacting(load) => drop(plan.step(load)?),
+            Act::Work(load) | Act::Compacting(load) => drop(plan.step(load, is_last)?),
             Act::Idle(seconds) if !(0.0..=86_400.0).contains(seconds) => {
                 let words = format!("step {}: {seconds} seconds, from 0 to a day", step.name);
                 return Err(Error::Usage(words));
@@ -83,7 +84,8 @@ impl Runner<'_> {
         load: &Load,
         store: &Arc<dyn OpenStore>,
     ) -> Result<PhaseResult> {
-        let plan = plan.step(load)?;
+        let is_last = self.job.steps.last() == Some(step);
+        let plan = plan.step(load, is_last)?;
         self.observer.phase_starts(Phase::Run)?;
         let work = self.work(&plan, Phase::Run, load);
         if plan.needs_order() && !work.ordered {

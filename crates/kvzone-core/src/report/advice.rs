@@ -3,16 +3,16 @@
 //!
 //! A candidate is a store with settings: one variant of a report's runs. It is
 //! held against the best by the ratio inside each round
-//! ([`crate::statistics::verdict::compare`]). A candidate that noise does not
+//! ([`crate::statistics::verdict::compare_rounds`]). A candidate that noise does not
 //! tell from the best is level with it, and said to be; among those that are
 //! level the other figures decide, and that is for people.
 
 use crate::record::{Phase, Report, Run, Status};
-use crate::report::compare::{FIGURES, Figure};
+use crate::report::figure::Figure;
 use crate::report::grid::Grid;
 use crate::report::text::or_dash;
 use crate::statistics::median;
-use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare};
+use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare_rounds};
 
 /// Other figures are worth a word where they differ by this factor.
 const NOTABLE: f64 = 1.2;
@@ -24,12 +24,12 @@ pub struct Candidate {
     pub name: String,
     /// The store alone.
     pub store: String,
-    /// Medians of all figures, in the order of [`FIGURES`].
+    /// Medians of all figures, in the order of [`Figure::deciding`].
     pub medians: Vec<Option<f64>>,
     /// The goal's figure, this by the best; None for the best itself.
     pub against_best: Option<Comparison>,
-    /// Rounds that ended well.
-    pub rounds: usize,
+    /// The goal's figure in each round.
+    pub rounds: Vec<(u32, f64)>,
 }
 
 /// Who is ranked, and who is not.
@@ -79,14 +79,17 @@ pub fn rank(report: &Report, phase: Phase, goal: Figure) -> Advice {
         };
         advice.ranking.push(Candidate {
             store: first.store.clone(),
-            medians: FIGURES.iter().map(figure).collect(),
+            medians: Figure::deciding().map(figure).collect(),
             against_best: None,
-            rounds: measured.len(),
+            rounds: measured
+                .iter()
+                .filter_map(|run| Some((run.repeat, goal.value(run)?)))
+                .collect(),
             name,
         });
     }
     advice.sort();
-    advice.hold_against_best(report, phase);
+    advice.hold_against_best();
     advice
 }
 
@@ -99,7 +102,7 @@ fn name_of(run: &Run) -> String {
 
 /// Where a figure stands among all.
 pub fn place(figure: &Figure) -> usize {
-    let found = FIGURES.iter().position(|other| other.name == figure.name);
+    let found = Figure::deciding().position(|other| other.name == figure.name);
     found.unwrap_or(0)
 }
 
@@ -121,23 +124,11 @@ impl Advice {
         });
     }
 
-    fn hold_against_best(&mut self, report: &Report, phase: Phase) {
-        let goal = self.goal;
-        let of = |name: &str, repeat: u32| {
-            let mut runs = report.runs.iter();
-            let run =
-                runs.find(|run| run.repeat == repeat && run.phase == phase && name_of(run) == name);
-            goal.value(run?)
-        };
-        let Some((best, others)) = self.ranking.split_first_mut() else {
-            return;
-        };
-        let rounds = report.runs.iter().map(|run| run.repeat + 1).max();
-        for other in others {
-            let pairs: Vec<(f64, f64)> = (0..rounds.unwrap_or(0))
-                .filter_map(|round| Some((of(&other.name, round)?, of(&best.name, round)?)))
-                .collect();
-            other.against_best = compare(&pairs);
+    fn hold_against_best(&mut self) {
+        if let Some((best, others)) = self.ranking.split_first_mut() {
+            for other in others {
+                other.against_best = compare_rounds(&other.rounds, &best.rounds);
+            }
         }
     }
 
@@ -182,16 +173,13 @@ impl Advice {
                 self.goal.heading
             ));
         }
-        for figure in FIGURES
-            .iter()
-            .filter(|figure| figure.name != self.goal.name)
-        {
+        for figure in Figure::deciding().filter(|figure| figure.name != self.goal.name) {
             said.extend(self.other_figure(best, figure));
         }
-        if best.rounds < ROUNDS_FOR_A_CLAIM {
+        if best.rounds.len() < ROUNDS_FOR_A_CLAIM {
             said.push(format!(
                 "{} rounds: fewer than the {ROUNDS_FOR_A_CLAIM} that a claim needs.",
-                best.rounds
+                best.rounds.len()
             ));
         }
         said
@@ -229,10 +217,10 @@ impl Advice {
 /// The ranking as a table, and the answer beneath it, ending with a new line.
 pub fn render(advice: &Advice) -> String {
     let mut heads = vec!["".to_string(), "store".to_string()];
-    heads.extend(FIGURES.iter().map(|figure| figure.heading.to_string()));
+    heads.extend(Figure::deciding().map(|figure| figure.heading.to_string()));
     heads.push(format!("{} : best", advice.goal.heading));
     let row = |(number, candidate): (usize, &Candidate)| {
-        let figures = FIGURES.iter().zip(&candidate.medians);
+        let figures = Figure::deciding().zip(&candidate.medians);
         let figures = figures.map(|(figure, &value)| or_dash(value, |value| figure.text(value)));
         let against = candidate.against_best.as_ref();
         [(number + 1).to_string(), candidate.name.clone()]
@@ -276,7 +264,7 @@ mod tests {
     const EVEN: [f64; 5] = [100.0, 101.0, 99.0, 100.0, 100.0];
 
     fn advice(runs: Vec<Run>) -> Advice {
-        rank(&report(runs), Phase::Load, FIGURES[0])
+        rank(&report(runs), Phase::Load, Figure::find("ops").unwrap())
     }
 
     #[test]
@@ -330,8 +318,7 @@ mod tests {
         for run in runs.iter_mut().filter(|run| run.store == "b") {
             run.write_amplification = Some(1.0);
         }
-        let goal = FIGURES[4];
-        assert_eq!(goal.name, "write-amp");
+        let goal = Figure::find("write-amp").unwrap();
         let found = rank(&report(runs), Phase::Load, goal);
         assert_eq!(found.best(), ["b"]);
     }

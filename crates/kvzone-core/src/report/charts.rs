@@ -1,162 +1,72 @@
-//! The charts of a workload: what each shows, and the drawing.
-//!
-//! The page puts them one below the other; each can also be a file of its own
-//! ([`Chart::file`]).
+//! The charts of a workload, as data: what each shows.
 
 use serde_json::Value;
 
 use crate::record::{LatencySummary, Phase, Report, Run, Status};
-use crate::report::chart::{Across, COLOURS, DotRow, Series, dots, plot, standalone};
+use crate::report::figure::{FIGURES, Figure};
+use crate::report::page::{COLOURS, Chart, Row as DotRow, Series};
 use crate::report::summary::{Row, Summary};
-use crate::report::text::{duration, grouped, three_digits};
+use crate::report::text::Unit;
 use crate::statistics::median;
-
-/// A drawing with its words.
-#[derive(Clone, Debug)]
-pub struct Chart {
-    /// What it shows.
-    pub title: String,
-    /// Part of a file's name.
-    pub slug: &'static str,
-    /// Its lines need the legend of stores.
-    pub needs_legend: bool,
-    /// As SVG, with colours that the page or the file defines.
-    pub svg: String,
-}
-
-impl Chart {
-    /// As a file of its own: with its title, and the names of stores where its lines
-    /// need them.
-    pub fn file(&self, summary: &Summary) -> String {
-        let names = match self.needs_legend {
-            true => store_names(summary),
-            false => Vec::new(),
-        };
-        let title = format!("{}: {}", summary.workload, self.title);
-        standalone(&title, &names, &self.svg)
-    }
-}
-
-/// The stores in the order of their colours.
-pub(super) fn store_names(summary: &Summary) -> Vec<&str> {
-    summary.rows.iter().map(|row| row.store.as_str()).collect()
-}
 
 /// All charts of a workload.
 pub fn charts(report: &Report, summary: &Summary) -> Vec<Chart> {
     let of = |phase: Phase| -> Vec<&Run> {
-        let runs = report
-            .runs
-            .iter()
-            .filter(|run| summary.has(run) && run.phase == phase && run.status == Status::Ok);
-        runs.collect()
+        let good = |run: &&Run| run.phase == phase && run.status == Status::Ok;
+        let runs = report.runs.iter().filter(|run| summary.has(run));
+        runs.filter(good).collect()
     };
     let runs = of(summary.phase);
-    let head = ("Throughput, operations a second", "throughput");
-    let throughput = figure(summary, &runs, head, short, |run| Some(run.ops_per_second));
-    let mut charts = Vec::from_iter(throughput);
-    charts.extend([
-        Chart {
-            title: "Throughput over time, operations a second".to_string(),
-            slug: "throughput-over-time",
-            needs_legend: true,
-            svg: plot(&over_time(summary, &runs, points), Across::Seconds, short),
-        },
-        Chart {
-            title: "Latency percentiles (logarithmic), medians of rounds".to_string(),
-            slug: "latency",
-            needs_legend: true,
-            svg: plot(
-                &percentiles(summary, &runs),
-                Across::Places(&PERCENTILES),
-                duration,
-            ),
-        },
-    ]);
-    let sampled = over_time(summary, &runs, written);
-    if sampled.iter().any(|series| series.points.len() > 1) {
-        charts.insert(
-            charts.len() - 1,
-            Chart {
-                title: "Bytes sent to the device over time, a second: flushes and compactions"
-                    .to_string(),
-                slug: "written-over-time",
-                needs_legend: true,
-                svg: plot(&sampled, Across::Seconds, on_axis),
-            },
-        );
-    }
-    for (title, slug, unit, value) in FIGURES {
-        charts.extend(figure(summary, &runs, (title, slug), *unit, *value));
-    }
+    let of_figure = |figure: &Figure| {
+        let value = |run: &Run| figure.value(run);
+        rounds(summary, &runs, figure.title, figure.unit, value)
+    };
+    let mut figures = FIGURES.iter().filter(|figure| !figure.title.is_empty());
+    let mut charts: Vec<Chart> = figures.next().map(of_figure).into_iter().collect();
+    let over_time = |title, unit, points: fn(&Run) -> Vec<(f64, f64)>| {
+        Chart::lines(title, unit, &[], over_time(summary, &runs, points))
+    };
+    charts.push(over_time(
+        "Throughput over time, operations a second",
+        Unit::Count,
+        points,
+    ));
+    let title = "Bytes sent to the device over time, a second: flushes and compactions";
+    let written = over_time(title, Unit::Bytes, written);
+    charts.extend(Some(written).filter(|it| it.series.iter().any(|one| one.points.len() > 1)));
+    charts.push(Chart::lines(
+        "Latency percentiles (logarithmic), medians of rounds",
+        Unit::Nanoseconds,
+        &PERCENTILES,
+        percentiles(summary, &runs),
+    ));
+    charts.extend(figures.map(of_figure));
     let reopened = of(Phase::Reopen);
     let was_killed = |run: &&Run| run.extra.contains_key("after_kill");
     let title = match reopened.iter().any(was_killed) {
         true => "Recovery: time to open again after a kill",
         false => "Recovery: time to open again",
     };
-    charts.extend(figure(
+    let seconds = |run: &Run| Some(run.seconds * 1e9);
+    charts.push(rounds(
         summary,
         &reopened,
-        (title, "reopen"),
-        duration,
-        |run| Some(run.seconds * 1e9),
+        title,
+        Unit::Nanoseconds,
+        seconds,
     ));
+    charts.retain(Chart::has_any);
     charts
 }
 
-/// Title, name, how a value is written, and the value of a run.
-type FigureChart = (
-    &'static str,
-    &'static str,
-    fn(f64) -> String,
-    fn(&Run) -> Option<f64>,
-);
-
-const FIGURES: &[FigureChart] = &[
-    (
-        "Write amplification: device bytes for each byte written",
-        "write-amplification",
-        three_digits,
-        |run| run.write_amplification,
-    ),
-    (
-        "Read amplification: device bytes for each byte read",
-        "read-amplification",
-        three_digits,
-        |run| run.read_amplification,
-    ),
-    (
-        "Space for each byte that is live",
-        "space-amplification",
-        three_digits,
-        |run| run.space_amplification,
-    ),
-    (
-        "Processor time of an operation, background work included",
-        "cpu",
-        |nanoseconds| duration(nanoseconds),
-        |run| Some(run.cpu_seconds? * 1e9 / run.operations.max(1) as f64),
-    ),
-    ("Most resident memory", "memory", on_axis, |run| {
-        run.peak_memory_bytes.map(|bytes| bytes as f64)
-    }),
-    (
-        "Debt: time until flushes and compactions were done",
-        "debt",
-        duration,
-        |run| Some(run.extra.get("settle_seconds")?.as_f64()? * 1e9),
-    ),
-];
-
-/// A row a store, a point a round; none where no run has the figure.
-fn figure(
+/// A row a store, a point a round.
+fn rounds(
     summary: &Summary,
     runs: &[&Run],
-    (title, slug): (&str, &'static str),
-    unit: fn(f64) -> String,
+    title: &str,
+    unit: Unit,
     value: impl Fn(&Run) -> Option<f64>,
-) -> Option<Chart> {
+) -> Chart {
     let row = |row: &Row| {
         let own = runs.iter().filter(|run| run.store == row.store);
         let values: Vec<f64> = own.filter_map(|run| value(run)).collect();
@@ -167,20 +77,12 @@ fn figure(
             values,
         }
     };
-    let rows: Vec<DotRow> = summary.rows.iter().map(row).collect();
-    let has_any = rows
-        .iter()
-        .any(|row| row.values.iter().any(|&value| value > 0.0));
-    has_any.then(|| Chart {
-        title: title.to_string(),
-        slug,
-        needs_legend: false,
-        svg: dots(&rows, false, unit),
-    })
+    let rows = summary.rows.iter().map(row).collect();
+    Chart::rows(title.to_string(), unit, false, rows)
 }
 
 /// Which colour a store has in a summary.
-pub(super) fn colour(summary: &Summary, store: &str) -> usize {
+fn colour(summary: &Summary, store: &str) -> usize {
     let place = summary.rows.iter().position(|row| row.store == store);
     place.unwrap_or(0) % COLOURS
 }
@@ -228,7 +130,7 @@ fn over_time(summary: &Summary, runs: &[&Run], points: fn(&Run) -> Vec<(f64, f64
 
 /// The rate in each second; the last one, which is not whole, only where it is
 /// the only one: then it is the mean.
-pub(super) fn points(run: &Run) -> Vec<(f64, f64)> {
+fn points(run: &Run) -> Vec<(f64, f64)> {
     let whole = run
         .timeline
         .iter()
@@ -252,30 +154,11 @@ fn written(run: &Run) -> Vec<(f64, f64)> {
     samples.into_iter().flatten().filter_map(sample).collect()
 }
 
-/// Bytes on an axis: its steps are round in powers of 1,000.
-fn on_axis(value: f64) -> String {
-    for (unit, factor) in [("GB", 1e9), ("MB", 1e6), ("KB", 1e3)] {
-        if value >= factor {
-            return format!("{} {unit}", three_digits(value / factor));
-        }
-    }
-    format!("{value:.0} B")
-}
-
-fn short(value: f64) -> String {
-    match value {
-        v if v >= 1e6 => format!("{} M", three_digits(v / 1e6)),
-        v if v >= 1e4 => format!("{} k", three_digits(v / 1e3)),
-        v => grouped(v),
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::record::TimelinePoint;
-    use crate::report::chart::escape;
     use crate::report::summary::summarize;
     use crate::report::summary::tests::{report, run};
     use serde_json::json;
@@ -297,36 +180,31 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_that_was_measured_has_a_chart_and_can_stand_alone() {
+    fn every_figure_that_was_measured_has_a_chart() {
         let mut sampled = run("a", 0, 100.0);
         let samples = json!([
             {"second": 1, "write_bytes": 1000}, {"second": 2, "write_bytes": 5000},
         ]);
         sampled.extra.insert("samples".to_string(), samples);
-        let report = report(vec![sampled, run("<b>", 0, 50.0)]);
-        let stores = ["a".to_string(), "<b>".to_string()];
+        let report = report(vec![sampled, run("b", 0, 50.0)]);
+        let stores = ["a".to_string(), "b".to_string()];
         let summary = &summarize(&report, &stores)[0];
         let found = charts(&report, summary);
-        let slugs: Vec<&str> = found.iter().map(|chart| chart.slug).collect();
-        let expected = [
-            "throughput",
-            "throughput-over-time",
-            "written-over-time",
-            "latency",
-            "write-amplification",
-            "cpu",
-            "memory",
+        let begins = [
+            "Throughput, ",
+            "Throughput over",
+            "Bytes sent",
+            "Latency",
+            "Processor",
+            "Write amplification",
+            "Most resident",
         ];
-        assert_eq!(slugs, expected);
-        for chart in &found {
-            let file = chart.file(summary);
-            assert!(file.starts_with("<svg xmlns="), "{file}");
-            assert!(
-                file.ends_with("</svg></svg>") && !file.contains("<b>"),
-                "{file}"
-            );
-            assert!(file.contains(&escape(&chart.title)));
-            assert!(!file.contains("NaN") && file.contains("--c0:"), "{file}");
+        assert_eq!(found.len(), begins.len());
+        for (chart, begin) in found.iter().zip(begins) {
+            assert!(chart.title.starts_with(begin), "{chart:?}");
         }
+        // A round each, of two stores.
+        assert!(found[0].series.iter().all(|one| one.points.len() == 1));
+        assert_eq!(found[3].series[1].points.len(), PERCENTILES.len());
     }
 }

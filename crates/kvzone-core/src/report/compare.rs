@@ -15,103 +15,13 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::names::nearest;
 use crate::record::{Phase, Report, Run, SCHEMA, Status};
+use crate::report::figure::Figure;
 use crate::report::grid::Grid;
-use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
+use crate::report::text::{bytes, grouped, or_dash, three_digits};
 use crate::statistics::median;
 use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare_apart};
 use crate::workload;
-
-/// A figure that two reports can be compared by.
-#[derive(Clone, Copy, Debug)]
-pub struct Figure {
-    /// As on the command line.
-    pub name: &'static str,
-    /// As in tables.
-    pub heading: &'static str,
-    /// Whether more of it is better.
-    pub more_is_better: bool,
-    of: fn(&Run) -> Option<f64>,
-    write: fn(f64) -> String,
-}
-
-/// All of them.
-pub const FIGURES: [Figure; 7] = [
-    Figure {
-        name: "ops",
-        heading: "ops/s",
-        more_is_better: true,
-        of: |run| Some(run.ops_per_second),
-        write: grouped,
-    },
-    Figure {
-        name: "p50",
-        heading: "p50",
-        more_is_better: false,
-        of: |run| run.latency_ns.as_ref().map(|found| found.p50 as f64),
-        write: duration,
-    },
-    Figure {
-        name: "p99",
-        heading: "p99",
-        more_is_better: false,
-        of: |run| run.latency_ns.as_ref().map(|found| found.p99 as f64),
-        write: duration,
-    },
-    Figure {
-        name: "cpu",
-        heading: "CPU µs/op",
-        more_is_better: false,
-        of: |run| Some(run.cpu_seconds? * 1e6 / run.operations.max(1) as f64),
-        write: three_digits,
-    },
-    Figure {
-        name: "write-amp",
-        heading: "write amp",
-        more_is_better: false,
-        of: |run| run.write_amplification,
-        write: three_digits,
-    },
-    Figure {
-        name: "space",
-        heading: "space",
-        more_is_better: false,
-        of: |run| run.space_bytes.map(|bytes| bytes as f64),
-        write: bytes,
-    },
-    Figure {
-        name: "memory",
-        heading: "peak memory",
-        more_is_better: false,
-        of: |run| run.peak_memory_bytes.map(|bytes| bytes as f64),
-        write: bytes,
-    },
-];
-
-impl Figure {
-    /// The figure of a run, where it has it.
-    pub fn value(&self, run: &Run) -> Option<f64> {
-        (self.of)(run)
-    }
-
-    /// A value as people read it.
-    pub fn text(&self, value: f64) -> String {
-        (self.write)(value)
-    }
-
-    /// The figure of a name; a usage error offers the nearest.
-    pub fn find(name: &str) -> Result<Figure> {
-        let found = FIGURES.into_iter().find(|figure| figure.name == name);
-        found.ok_or_else(|| {
-            let near = nearest(name, FIGURES.iter().map(|figure| figure.name));
-            Error::Usage(format!(
-                "there is no figure {name:?}; near it: {}",
-                near.join(", ")
-            ))
-        })
-    }
-}
 
 /// What a comparison says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,10 +203,10 @@ impl Differences {
             }
         }
         conditions(what, before, after, &mut self.notes);
-        for figure in FIGURES {
+        for &figure in Figure::deciding() {
             let values = |runs: &[&Run]| -> Vec<f64> {
                 let good = runs.iter().filter(|run| run.status == Status::Ok);
-                good.filter_map(|run| (figure.of)(run)).collect()
+                good.filter_map(|run| figure.value(run)).collect()
             };
             let (first, second) = (values(before), values(after));
             if first.is_empty() && second.is_empty() {
@@ -417,8 +327,8 @@ fn row(cell: &Cell) -> [String; 5] {
     let comparison = cell.comparison.as_ref();
     [
         cell.figure.heading.to_string(),
-        or_dash(cell.medians.0, cell.figure.write),
-        or_dash(cell.medians.1, cell.figure.write),
+        or_dash(cell.medians.0, |value| cell.figure.text(value)),
+        or_dash(cell.medians.1, |value| cell.figure.text(value)),
         comparison.map_or_else(|| "-".to_string(), Comparison::text),
         match cell.change {
             Change::Better => "better",

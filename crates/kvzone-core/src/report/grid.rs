@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::chart::escape;
+use super::page::escape;
 
 /// Heads and rows; the first columns are words, the others numbers.
 #[derive(Clone, Debug, Default, PartialEq)]

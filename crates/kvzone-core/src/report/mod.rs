@@ -8,21 +8,25 @@
 //! | [`summary`] | a row a store: medians over rounds; ratios and whether they hold |
 //! | [`advice`] | candidates ranked, and what would change the answer |
 //! | [`recovery`] | time to open again, and what survived a kill |
+//! | [`figure`] | the figures of a run, for all that follow |
 //! | [`compare`] | two reports beside each other: better, worse, or nobody knows |
 //! | [`terminal`] | the summary as a table |
-//! | [`html`] | one page without outside links |
+//! | [`html`] | the page of a report |
 //! | [`grid`] | a table as text, Markdown and HTML |
-//! | [`chart`] | its charts, as SVG |
 //! | [`charts`] | which charts a workload has |
+//! | [`page`] | blocks and charts of a page without outside links |
+//! | [`svg`] | one chart as a file |
 //! | [`text`] | figures as people read them |
 
 pub mod advice;
-pub mod chart;
 pub mod charts;
 pub mod compare;
+pub mod figure;
 pub mod grid;
 pub mod html;
+pub mod page;
 pub mod recovery;
 pub mod summary;
+pub mod svg;
 pub mod terminal;
 pub mod text;

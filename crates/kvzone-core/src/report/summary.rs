@@ -13,16 +13,14 @@ use serde_json::Value;
 
 use crate::adapter::{DurabilityName, Profile};
 use crate::record::{Phase, Report, Run, Status};
+use crate::report::figure::{FIGURES, Figure};
 use crate::report::recovery::Recovery;
 use crate::report::text;
-use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare};
+use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare_rounds};
 use crate::statistics::{median, relative_spread};
 
 /// The store that does nothing: what is left is the harness.
 pub const NULL: &str = "null";
-
-/// Calls below which a 99.9th percentile is not shown: ten lie above it.
-const CALLS_FOR_P999: u64 = 10_000;
 
 /// Rounds that differ by more than this share of their median are noisy.
 const NOISY: f64 = 0.25;
@@ -132,36 +130,12 @@ pub struct Row {
     pub rounds: usize,
     /// The first thing that went wrong.
     pub failure: Option<(Status, String)>,
-    /// Foreground operations a second.
-    pub ops_per_second: Option<f64>,
-    /// Each round's, in the order of rounds.
-    pub all_ops_per_second: Vec<f64>,
-    /// The highest rate at which a latency was kept, where that was looked for.
-    pub rate_kept: Option<f64>,
+    /// Medians of all figures, in the order of [`FIGURES`].
+    pub medians: Vec<Option<f64>>,
+    /// Operations a second of each round that ended well.
+    pub rates: Vec<(u32, f64)>,
     /// Operations in each whole second of its fastest round.
     pub over_time: Vec<f64>,
-    /// Latency in nanoseconds.
-    pub p50: Option<f64>,
-    /// The same.
-    pub p99: Option<f64>,
-    /// The same; none of fewer than 10,000 calls.
-    pub p999: Option<f64>,
-    /// Device bytes written for each user byte written.
-    pub write_amplification: Option<f64>,
-    /// Device bytes read for each user byte read.
-    pub read_amplification: Option<f64>,
-    /// Reads sent to the device while operations were issued, for each get.
-    pub device_reads_per_lookup: Option<f64>,
-    /// Processor time, background work included, in microseconds.
-    pub cpu_us_per_operation: Option<f64>,
-    /// Most resident memory.
-    pub peak_memory_bytes: Option<f64>,
-    /// Bytes on the disk.
-    pub space_bytes: Option<f64>,
-    /// Those for each live user byte.
-    pub space_amplification: Option<f64>,
-    /// Seconds of work left behind when operations ended.
-    pub settle_seconds: Option<f64>,
     /// How it came back, where it was opened again.
     pub recovery: Option<Recovery>,
     /// Why it is in no ranking, if it is in none.
@@ -169,6 +143,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// The median rate.
+    pub fn ops_per_second(&self) -> Option<f64> {
+        self.medians.first().copied().flatten()
+    }
+
     /// The store with its version.
     pub fn named(&self) -> String {
         match &self.version {
@@ -256,7 +235,7 @@ fn summarize_kind(report: &Report, own: Kind<'_>, stores: &[String]) -> Option<S
         .filter_map(|store| row(store, phase, &runs))
         .collect();
     exclude(&mut rows);
-    let lines = lines(&rows, &conditions, &runs, phase);
+    let lines = lines(&rows, &conditions);
     let warnings = warnings(&rows, &lines, &runs, phase);
     Some(Summary {
         workload: workload.to_string(),
@@ -281,34 +260,21 @@ fn row(store: &str, phase: Phase, runs: &[&Run]) -> Option<Row> {
     let version = own.iter().find_map(|run| run.version.clone());
     own.first()?;
     let good = measured(&own, phase);
-    let middle = |figure: &dyn Fn(&Run) -> Option<f64>| {
-        let values: Vec<f64> = good.iter().filter_map(|run| figure(run)).collect();
+    let middle = |figure: &Figure| {
+        let values: Vec<f64> = good.iter().filter_map(|run| figure.value(run)).collect();
         median(&values)
     };
-    let latency = |pick: fn(&crate::record::LatencySummary) -> u64| {
-        middle(&|run| run.latency_ns.as_ref().map(|found| pick(found) as f64))
-    };
-    let tail_known = good.iter().all(|run| calls(run) >= CALLS_FOR_P999);
     Some(Row {
         store: store.to_string(),
         version,
         rounds: good.len(),
         failure,
-        ops_per_second: middle(&|run| Some(run.ops_per_second)),
-        all_ops_per_second: good.iter().map(|run| run.ops_per_second).collect(),
-        rate_kept: middle(&|run| run.extra.get("latency_target")?["rate_kept"].as_f64()),
+        medians: FIGURES.iter().map(middle).collect(),
+        rates: good
+            .iter()
+            .map(|run| (run.repeat, run.ops_per_second))
+            .collect(),
         over_time: over_time(&good),
-        p50: latency(|found| found.p50),
-        p99: latency(|found| found.p99),
-        p999: latency(|found| found.p999).filter(|_| tail_known),
-        write_amplification: middle(&|run| run.write_amplification),
-        read_amplification: middle(&|run| run.read_amplification),
-        device_reads_per_lookup: middle(&|run| run.extra.get("device_reads_per_lookup")?.as_f64()),
-        cpu_us_per_operation: middle(&cpu_us_per_operation),
-        peak_memory_bytes: middle(&|run| run.peak_memory_bytes.map(|bytes| bytes as f64)),
-        space_bytes: middle(&|run| run.space_bytes.map(|bytes| bytes as f64)),
-        space_amplification: middle(&|run| run.space_amplification),
-        settle_seconds: middle(&|run| run.extra.get("settle_seconds")?.as_f64()),
         recovery: Recovery::of(&own),
         unranked: None,
     })
@@ -338,28 +304,14 @@ fn measured<'a>(runs: &[&'a Run], phase: Phase) -> Vec<&'a Run> {
     good
 }
 
-/// Calls that were timed: a batch is one.
-fn calls(run: &Run) -> u64 {
-    let counted = run
-        .extra
-        .iter()
-        .filter(|(name, _)| name.starts_with("calls_"));
-    let calls: u64 = counted.filter_map(|(_, calls)| calls.as_u64()).sum();
-    if calls > 0 { calls } else { run.operations }
-}
-
-fn cpu_us_per_operation(run: &Run) -> Option<f64> {
-    (run.operations > 0).then(|| run.cpu_seconds.map(|s| s * 1e6 / run.operations as f64))?
-}
-
 /// Says of each store why it is in no ranking.
 fn exclude(rows: &mut [Row]) {
     let harness = rows
         .iter()
         .find(|row| row.store == NULL)
-        .and_then(|row| row.ops_per_second);
+        .and_then(Row::ops_per_second);
     for row in rows {
-        row.unranked = match (row.ops_per_second, harness) {
+        row.unranked = match (row.ops_per_second(), harness) {
             _ if row.failure.is_some() => Some("it did not end well in every round"),
             (None, _) => Some("it has no figures"),
             _ if row.store == NULL => Some("it is the harness's own cost"),
@@ -371,7 +323,7 @@ fn exclude(rows: &mut [Row]) {
     }
 }
 
-fn lines(rows: &[Row], conditions: &Conditions, runs: &[&Run], phase: Phase) -> Vec<Line> {
+fn lines(rows: &[Row], conditions: &Conditions) -> Vec<Line> {
     let Some(first) = rows.iter().find(|row| row.unranked.is_none()) else {
         return Vec::new();
     };
@@ -381,7 +333,7 @@ fn lines(rows: &[Row], conditions: &Conditions, runs: &[&Run], phase: Phase) -> 
             let comparison = match row.unranked {
                 Some(reason) => Err(reason),
                 None => {
-                    compare(&pairs(row, first, runs, phase)).ok_or("they have no round in common")
+                    compare_rounds(&row.rates, &first.rates).ok_or("they have no round in common")
                 }
             };
             let text = line_text(row, first, &comparison, conditions);
@@ -392,24 +344,6 @@ fn lines(rows: &[Row], conditions: &Conditions, runs: &[&Run], phase: Phase) -> 
                 text,
             }
         })
-        .collect()
-}
-
-/// What two stores reached in the rounds that both ended well.
-fn pairs(this: &Row, other: &Row, runs: &[&Run], phase: Phase) -> Vec<(f64, f64)> {
-    let of = |store: &str, repeat: u32| {
-        runs.iter()
-            .find(|run| {
-                run.store == store
-                    && run.repeat == repeat
-                    && run.phase == phase
-                    && run.status == Status::Ok
-            })
-            .map(|run| run.ops_per_second)
-    };
-    let rounds = runs.iter().map(|run| run.repeat).max().map_or(0, |r| r + 1);
-    (0..rounds)
-        .filter_map(|repeat| Some((of(&this.store, repeat)?, of(&other.store, repeat)?)))
         .collect()
 }
 
@@ -448,7 +382,8 @@ fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<St
         ));
     }
     for row in rows {
-        if let Some(spread) = relative_spread(&row.all_ops_per_second).filter(|&s| s > NOISY) {
+        let rates: Vec<f64> = row.rates.iter().map(|round| round.1).collect();
+        if let Some(spread) = relative_spread(&rates).filter(|&s| s > NOISY) {
             found.push(format!(
                 "{}: rounds differ by {:.0} % of their median",
                 row.store,

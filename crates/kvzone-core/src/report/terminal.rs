@@ -2,56 +2,11 @@
 //! they had in common, how they compare, and what weakens that.
 
 use crate::record::{Phase, Status};
+use crate::report::figure::{FIGURES, RATE_KEPT};
 use crate::report::grid::Grid;
 use crate::report::recovery::Recovery;
 use crate::report::summary::{Row, Summary};
-use crate::report::text::{bytes, duration, grouped, or_dash, three_digits};
-
-/// Columns: name, and what fills it.
-type Column = (&'static str, fn(&Row) -> String);
-
-const COLUMNS: &[Column] = &[
-    ("store", Row::named),
-    ("ops/s", |row| or_dash(row.ops_per_second, grouped)),
-    ("rate kept", |row| or_dash(row.rate_kept, grouped)),
-    ("p50", |row| or_dash(row.p50, duration)),
-    ("p99", |row| or_dash(row.p99, duration)),
-    ("p99.9", |row| or_dash(row.p999, duration)),
-    ("CPU µs/op", |row| {
-        or_dash(row.cpu_us_per_operation, three_digits)
-    }),
-    ("write amp", |row| {
-        or_dash(row.write_amplification, three_digits)
-    }),
-    ("read amp", |row| {
-        or_dash(row.read_amplification, three_digits)
-    }),
-    ("reads/get", |row| {
-        or_dash(row.device_reads_per_lookup, three_digits)
-    }),
-    ("over time", |row| sparkline(&row.over_time)),
-    ("space", |row| or_dash(row.space_bytes, bytes)),
-    ("space amp", |row| {
-        or_dash(row.space_amplification, three_digits)
-    }),
-    ("peak memory", |row| or_dash(row.peak_memory_bytes, bytes)),
-    ("debt", |row| {
-        or_dash(row.settle_seconds, |seconds| duration(seconds * 1e9))
-    }),
-    ("reopen", |row| {
-        row.recovery
-            .as_ref()
-            .map_or("-".to_string(), Recovery::time)
-    }),
-    ("lost by kill", |row| {
-        row.recovery
-            .as_ref()
-            .map_or("-".to_string(), Recovery::loss)
-    }),
-];
-
-/// Columns that are left out where no store has anything in them.
-const SOMETIMES: [&str; 4] = ["over time", "rate kept", "reopen", "lost by kill"];
+use crate::report::text::or_dash;
 
 /// Characters of a sparkline at most.
 const SPARKS: usize = 16;
@@ -73,20 +28,36 @@ pub fn sparkline(values: &[f64]) -> String {
     (0..count).map(bar).collect()
 }
 
-/// A row a store, for a terminal and for a page.
+/// A row a store, for a terminal and for a page; some columns are left out where no store has
+/// anything in them.
 pub(super) fn grid(summary: &Summary) -> Grid {
-    let is_shown = |(name, fill): &&Column| {
-        let empty = |row: &Row| matches!(fill(row).as_str(), "" | "-");
-        !SOMETIMES.contains(name) || !summary.rows.iter().all(empty)
+    let mut heads = vec!["store".to_string()];
+    let mut rows: Vec<Vec<String>> = summary.rows.iter().map(|row| vec![row.named()]).collect();
+    let mut add = |head: &str, is_always: bool, fill: &dyn Fn(&Row) -> String| {
+        let cells: Vec<String> = summary.rows.iter().map(fill).collect();
+        let is_empty = |cell: &String| matches!(cell.as_str(), "" | "-");
+        if is_always || !cells.iter().all(is_empty) {
+            heads.push(head.to_string());
+            for (row, cell) in rows.iter_mut().zip(cells) {
+                row.push(cell);
+            }
+        }
     };
-    let columns: Vec<&Column> = COLUMNS.iter().filter(is_shown).collect();
-    let rows = summary.rows.iter();
+    for (place, figure) in FIGURES.iter().enumerate() {
+        add(figure.heading, figure.name != RATE_KEPT, &|row| {
+            or_dash(row.medians[place], |value| figure.text(value))
+        });
+    }
+    add("over time", false, &|row| sparkline(&row.over_time));
+    let recovery = |row: &Row, text: fn(&Recovery) -> String| {
+        row.recovery.as_ref().map_or("-".to_string(), text)
+    };
+    add("reopen", false, &|row| recovery(row, Recovery::time));
+    add("lost by kill", false, &|row| recovery(row, Recovery::loss));
     Grid {
-        heads: columns.iter().map(|(name, _)| name.to_string()).collect(),
+        heads,
         words: 1,
-        rows: rows
-            .map(|row| columns.iter().map(|(_, fill)| fill(row)).collect())
-            .collect(),
+        rows,
     }
 }
 
@@ -153,7 +124,8 @@ mod tests {
         broken.error = Some("no operation ended for 60 s".to_string());
         let runs = vec![run("a", 0, 1_234_567.0), broken];
         let stores = ["a".to_string(), "b".to_string()];
-        let text = render(&summarize(&report(runs), &stores)[0]);
+        let found = &summarize(&report(runs), &stores)[0];
+        let text = render(found);
         for part in [
             "fill-random (its load is measured), medians of 1 round\n",
             "1,234,567",

@@ -52,6 +52,32 @@ pub fn bytes(value: f64) -> String {
     size::display(value.max(0.0).round() as u64)
 }
 
+/// The unit of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// A count or a rate.
+    Count,
+    /// A number with three digits that mean something.
+    Number,
+    /// Bytes.
+    Bytes,
+    /// A duration.
+    Nanoseconds,
+}
+
+impl Unit {
+    /// A value as people read it.
+    pub fn text(self, value: f64) -> String {
+        match self {
+            Unit::Count => grouped(value),
+            Unit::Number => three_digits(value),
+            Unit::Bytes => bytes(value),
+            Unit::Nanoseconds => duration(value),
+        }
+    }
+}
+
 /// A figure, or a dash where there is none.
 pub fn or_dash(value: Option<f64>, write: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".to_string(), write)

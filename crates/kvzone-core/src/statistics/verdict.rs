@@ -86,6 +86,15 @@ pub fn compare(pairs: &[(f64, f64)]) -> Option<Comparison> {
     })
 }
 
+/// The same of values by round: rounds that only one of them has are left out.
+pub fn compare_rounds(this: &[(u32, f64)], other: &[(u32, f64)]) -> Option<Comparison> {
+    let pair = |&(round, value): &(u32, f64)| {
+        let same = other.iter().find(|of| of.0 == round)?;
+        Some((value, same.1))
+    };
+    compare(&this.iter().filter_map(pair).collect::<Vec<_>>())
+}
+
 /// Compares what was measured at two times: the ratio of the medians, with no
 /// rounds in common. `indifferent` is the distance from 1 that is none. `None`
 /// where either has no values, or the others' median is 0.

@@ -54,7 +54,7 @@ fn every_workload_runs_on_null_and_on_memory_with_every_size() {
         ] {
             for threads in [1, 3] {
                 for adapter in [&Null as &dyn Adapter, &Memory] {
-                    let phases = run(adapter, workload.name, |job| {
+                    let phases = run(adapter, &workload.name, |job| {
                         job.load.key_bytes = key;
                         job.load.value_bytes = value;
                         job.load.threads = threads;
@@ -520,11 +520,30 @@ fn steps_go_on_with_what_the_load_and_the_steps_before_left() {
         last.failure
     );
     assert!(lying.len() < 8);
+}
 
-    let inserting = Job {
-        steps: vec![step("d", work("ycsb-d", Until::Operations(10), &|_| {}))],
+#[test]
+fn the_last_step_alone_may_insert() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = job(&folder, "fill-random");
+    let step = |name: &str, mix: Option<(OperationKind, u32)>, workload: &str| Step {
+        name: name.to_string(),
+        act: Act::Work(Box::new(Load {
+            workload: workload.to_string(),
+            mix: mix.map(|kind| vec![kind]),
+            until: Until::Operations(300),
+            ..base.load.clone()
+        })),
+    };
+    let delete = step("delete", None, "delete-random");
+    let insert = step("insert", Some((OperationKind::Insert, 100)), "mixed");
+    let job = Job {
+        steps: vec![delete.clone(), insert.clone()],
         ..base.clone()
     };
-    let refused = check(&inserting.load, &inserting.steps, None).unwrap_err();
-    assert!(refused.to_string().contains("can be no step"), "{refused}");
+    let phases = run_job(&Memory, &job, &()).unwrap();
+    assert!(phases.iter().all(|phase| phase.failure.is_none()));
+    assert_eq!(phases[2].live_keys, phases[0].live_keys, "as many new ones");
+    let error = check(&base.load, &[insert, delete], None).unwrap_err();
+    assert!(error.to_string().contains("the last step alone"), "{error}");
 }

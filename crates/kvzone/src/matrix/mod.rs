@@ -29,7 +29,7 @@ use kvzone_core::error::{Error, Result};
 use self::measure::{Measuring, is_failure};
 use self::programs::{KEY_BYTES, Program, Scale};
 use self::results::{Conditions, Results};
-use self::table::{NULL, Row};
+use self::table::NULL;
 use crate::place::{self, Disk};
 use crate::run::Stage;
 use crate::run::arguments::contenders;
@@ -37,7 +37,7 @@ use crate::run::campaign::Campaign;
 use crate::run::parse::{parse_bytes, parse_count, parse_positive, profile_word};
 use crate::stop::STOPPED;
 use crate::supervisor::Patience;
-use crate::{machine, output, stores};
+use crate::{machine, output, stores, words};
 
 /// Bytes of a value and number of entries: the data leave every write buffer at least
 /// five times.
@@ -145,7 +145,7 @@ pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
             .check(&directory)?;
     }
     let machine = machine::describe(&Disk::of(&directory), None);
-    let mut results = Results::new(command(arguments), conditions, machine);
+    let mut results = Results::new(words::command(&["--resume"]), conditions, machine);
     if arguments.resume {
         results.resume(&arguments.json)?;
     }
@@ -164,18 +164,15 @@ pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
     let ours = ours();
     let rows = table::rows(&results, &ours);
     output::print(&render::terminal(&results, &rows))?;
-    let written = [
-        (
-            &arguments.markdown,
-            render::markdown as fn(&Results, &[Row]) -> String,
-        ),
-        (&arguments.html, render::page),
-        (&arguments.svg, render::chart),
+    let page = render::page(&results, &rows);
+    let written: [(_, &dyn Fn() -> String); 3] = [
+        (&arguments.markdown, &|| page.markdown()),
+        (&arguments.html, &|| page.html()),
+        (&arguments.svg, &|| render::chart(&results, &rows)),
     ];
-    for (path, render) in written {
+    for (path, text) in written {
         if let Some(path) = path {
-            std::fs::write(path, render(&results, &rows))
-                .map_err(|error| Error::machine("write", path, error))?;
+            std::fs::write(path, text()).map_err(|error| Error::machine("write", path, error))?;
         }
     }
     if !is_whole {
@@ -186,43 +183,6 @@ pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
     let mut runs = results.units.iter().flat_map(|unit| &unit.runs);
     let failed = runs.any(is_failure);
     Ok(ExitCode::from(if failed { 3 } else { 0 }))
-}
-
-/// The options that decide what is measured, as they are typed.
-fn command(arguments: &MatrixArguments) -> String {
-    let mut words = vec!["kvzone matrix".to_string()];
-    let mut add = |is_given: bool, text: String| words.extend(is_given.then_some(text));
-    add(arguments.quick, "--quick".to_string());
-    let stores = arguments.stores.join(",");
-    add(!stores.is_empty(), format!("--stores {stores}"));
-    let sizes = arguments.sizes.iter();
-    let sizes: Vec<String> = sizes.map(|(size, keys)| format!("{size}:{keys}")).collect();
-    add(!sizes.is_empty(), format!("--sizes {}", sizes.join(",")));
-    let programs = arguments.programs.join(",");
-    add(!programs.is_empty(), format!("--programs {programs}"));
-    for (name, value) in [
-        ("budget", arguments.budget.map(|bytes| bytes.to_string())),
-        (
-            "seconds",
-            arguments.seconds.map(|seconds| seconds.to_string()),
-        ),
-        (
-            "sustained",
-            arguments.sustained.map(|seconds| seconds.to_string()),
-        ),
-    ] {
-        add(
-            value.is_some(),
-            format!("--{name} {}", value.unwrap_or_default()),
-        );
-    }
-    for setting in &arguments.set {
-        add(true, format!("--set {setting}"));
-    }
-    let (repeat, seed) = (arguments.repeat, arguments.seed);
-    add(repeat != 5, format!("--repeat {repeat}"));
-    add(seed != 1, format!("--seed {seed}"));
-    words.join(" ")
 }
 
 /// Names of our engines.

@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use kvzone_core::adapter::Profile;
 use kvzone_core::record::Status;
-use kvzone_core::report::chart::{DotRow, dots, escape, standalone};
 use kvzone_core::report::grid::Grid;
-use kvzone_core::report::{html, text};
+use kvzone_core::report::page::{self, Chart, Page};
+use kvzone_core::report::svg;
+use kvzone_core::report::text::{self, Unit};
 
 use super::programs::Figure;
 use super::results::Results;
@@ -214,41 +215,6 @@ fn summary(rows: &[Row]) -> String {
     format!("Below {BEHIND} of the best peer: {behind} of {compared} cells")
 }
 
-/// As Markdown.
-pub(super) fn markdown(results: &Results, rows: &[Row]) -> String {
-    let mut out = format!("# {TITLE}\n\n");
-    let _ = writeln!(
-        out,
-        "Make your own: numbers belong to the machine and the moment.\n\n```text\n{}\n```\n",
-        results.head.command
-    );
-    for line in conditions(results) {
-        let _ = writeln!(out, "- {line}");
-    }
-    let _ = writeln!(out, "- {LEGEND}\n\n## {}\n", summary(rows));
-    for line in behind_lines(results, rows) {
-        let _ = writeln!(out, "- {line}");
-    }
-    for (size, grid) in grids(results, rows) {
-        let _ = write!(out, "\n## Values of {size} bytes\n\n{}", grid.markdown());
-    }
-    let _ = writeln!(out, "\n## Settings\n");
-    for (store, settings) in settings(results) {
-        let _ = writeln!(out, "- **{store}**: {settings}");
-    }
-    for note in notes(results) {
-        let _ = writeln!(out, "- Note: {note}");
-    }
-    let failures = failures(results, rows);
-    if !failures.is_empty() {
-        let _ = writeln!(out, "\n## What a store could not do\n");
-        for line in failures {
-            let _ = writeln!(out, "- {line}");
-        }
-    }
-    out
-}
-
 /// Each thing that weakens the figures, once.
 fn notes(results: &Results) -> Vec<&str> {
     let mut notes: Vec<&str> = Vec::new();
@@ -302,43 +268,50 @@ fn failures(results: &Results, rows: &[Row]) -> Vec<String> {
     lines
 }
 
-/// As a page that needs nothing beside it.
-pub(super) fn page(results: &Results, rows: &[Row]) -> String {
-    let paragraph = |line: &String| format!("<p>{}</p>", escape(line));
-    let mut out: String = conditions(results).iter().map(paragraph).collect();
-    let item = |line: &String| format!("<li>{}</li>", escape(line));
-    let behind: String = behind_lines(results, rows).iter().map(item).collect();
-    let _ = write!(
-        out,
-        "<p>{LEGEND}</p><h2>{}</h2><ul>{behind}</ul>",
-        summary(rows)
-    );
-    out += &drawing(results, rows);
+/// As a page or a document.
+pub(super) fn page(results: &Results, rows: &[Row]) -> Page {
+    let mut page = Page::new(TITLE, &results.head.command);
+    page.text("Make your own: numbers belong to the machine and the moment.");
+    let mut lines = conditions(results);
+    lines.push(LEGEND.to_string());
+    page.list(lines, Vec::new());
+    page.heading(&summary(rows));
+    page.list(behind_lines(results, rows), Vec::new());
+    let drawn = drawing(results, rows);
+    page.chart(Chart::rows(CHART.to_string(), Unit::Number, true, drawn));
     for (size, grid) in grids(results, rows) {
-        let table = grid.html(|row| match row[2].as_str() {
+        page.heading(&format!("Values of {size} bytes"));
+        page.table(grid, |row| match row[2].as_str() {
             "ahead" => "ahead",
             "behind" => "behind",
             _ => "",
         });
-        let _ = write!(out, "<h2>Values of {size} bytes</h2>{table}");
     }
-    out += "<h2>Settings</h2><ul>";
-    for (store, settings) in settings(results) {
-        let (store, settings) = (escape(&store), escape(&settings));
-        let _ = write!(out, "<li><b>{store}</b>: {settings}</li>");
+    page.heading("Settings");
+    let settings = settings(results).into_iter();
+    let settings = settings.map(|(store, settings)| format!("{store}: {settings}"));
+    let notes = notes(results).into_iter().map(str::to_string);
+    page.list(settings.collect(), notes.collect());
+    let failures = failures(results, rows);
+    if !failures.is_empty() {
+        page.heading("What a store could not do");
+        page.list(failures, Vec::new());
     }
-    html::page(TITLE, &results.head.command, &(out + "</ul>"))
+    page
 }
 
 /// Colours of cells in which ours is ahead, behind, and neither.
 const COLOURS: (usize, usize, usize) = (2, 8, 7);
 
-/// The ratio of each cell in decades: right of 1 ours is better. Dots are rounds.
-fn drawing(results: &Results, rows: &[Row]) -> String {
+/// The title of the chart.
+const CHART: &str = "Our best engine by the best of the others: right of 1 ours is better";
+
+/// The ratio of each cell: right of 1 ours is better. Points are rounds.
+fn drawing(results: &Results, rows: &[Row]) -> Vec<page::Row> {
     let several = results.head.conditions.sizes.len() > 1;
     let row = |row: &Row| {
         let found = row.against_peer.as_ref()?;
-        Some(DotRow {
+        Some(page::Row {
             name: match several {
                 true => name(row),
                 false => row.cell.name.to_string(),
@@ -352,15 +325,10 @@ fn drawing(results: &Results, rows: &[Row]) -> String {
             median: Some(found.ratio),
         })
     };
-    let rows: Vec<DotRow> = rows.iter().filter_map(row).collect();
-    dots(&rows, true, |ratio| format!("{ratio}×"))
+    rows.iter().filter_map(row).collect()
 }
 
 /// The drawing as a file of its own.
 pub(super) fn chart(results: &Results, rows: &[Row]) -> String {
-    standalone(
-        "Our best engine by the best of the others: right of 1 ours is better",
-        &[],
-        &drawing(results, rows),
-    )
+    svg::rows(CHART, &drawing(results, rows), |ratio| format!("{ratio}×"))
 }

@@ -1,7 +1,7 @@
 //! The matrix, worked out: in each cell our best engine beside the best peer.
 
 use kvzone_core::record::Status;
-use kvzone_core::statistics::verdict::{Comparison, Verdict, compare};
+use kvzone_core::statistics::verdict::{Comparison, Verdict, compare_rounds};
 use kvzone_core::statistics::{median, relative_spread};
 
 use super::programs::{CELLS, Cell};
@@ -146,15 +146,10 @@ fn row(results: &Results, ours: &[&str], cell: &'static Cell, size: u64) -> Row 
 
 /// Rounds of one against the same rounds of the other.
 fn ratio(cell: &Cell, this: &Entry, other: &Entry) -> Option<Comparison> {
-    let pair = |&(round, value): &(u32, f64)| {
-        let &(_, against) = other.rounds.iter().find(|of| of.0 == round)?;
-        Some(match cell.figure.is_cost() {
-            true => (against, value),
-            false => (value, against),
-        })
-    };
-    let pairs: Vec<(f64, f64)> = this.rounds.iter().filter_map(pair).collect();
-    compare(&pairs)
+    match cell.figure.is_cost() {
+        true => compare_rounds(&other.rounds, &this.rounds),
+        false => compare_rounds(&this.rounds, &other.rounds),
+    }
 }
 
 #[cfg(test)]

@@ -3,16 +3,17 @@
 use kvzone_core::error::{Error, Result};
 use kvzone_core::names::nearest;
 
-use super::figure::{Contestant, Point, store};
+use super::figure::{Contestant, Figure, Point, plain};
 
 /// The figure's stores, or those asked for; one that the figure does not have
 /// takes part as it is.
 ///
 /// # Errors
 /// A usage error for a store that is not known, or named twice.
-pub(super) fn contestants(own: &[Contestant], asked: &[String]) -> Result<Vec<Contestant>> {
+pub(super) fn contestants(figure: &Figure, asked: &[String]) -> Result<Vec<Contestant>> {
+    let own = &figure.says.stores;
     if asked.is_empty() {
-        return Ok(own.to_vec());
+        return Ok(own.clone());
     }
     let mut found: Vec<Contestant> = Vec::new();
     for name in asked {
@@ -21,9 +22,9 @@ pub(super) fn contestants(own: &[Contestant], asked: &[String]) -> Result<Vec<Co
             return Err(Error::Usage(format!("--stores names {name} twice")));
         }
         let before = found.len();
-        found.extend(own.iter().filter(|one| one.store == named));
+        found.extend(own.iter().filter(|one| one.store == named).cloned());
         if found.len() == before {
-            found.push(store(named));
+            found.push(plain(named));
         }
     }
     Ok(found)
@@ -35,10 +36,11 @@ pub(super) fn contestants(own: &[Contestant], asked: &[String]) -> Result<Vec<Co
 /// # Errors
 /// A usage error that offers the nearest labels for one that is not there.
 pub(super) fn points(
-    figure: &str,
-    own: &'static [Point],
-    (asked, all): (&[String], bool),
+    figure: &'static Figure,
+    asked: &[String],
+    all: bool,
 ) -> Result<Vec<&'static Point>> {
+    let own = &figure.points;
     if asked.is_empty() {
         return Ok(own.iter().filter(|it| all || !it.extra).collect());
     }
@@ -46,9 +48,10 @@ pub(super) fn points(
     let mut rest = asked;
     while let Some(name) = rest.first() {
         let Some((point, pieces)) = longest(own, rest) else {
-            let near = nearest(name, own.iter().map(|it| it.label));
+            let near = nearest(name, own.iter().map(|it| it.label.as_str()));
             return Err(Error::Usage(format!(
-                "{figure} has no point {name:?}; near it: {}",
+                "{} has no point {name:?}; near it: {}",
+                figure.says.name,
                 near.join(", ")
             )));
         };
@@ -70,52 +73,49 @@ fn longest<'a>(own: &'a [Point], pieces: &[String]) -> Option<(&'a Point, usize)
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::variant;
+    use super::super::figure;
     use super::*;
-
-    const fn at(label: &'static str) -> Point {
-        Point {
-            label,
-            ..Point::PLAIN
-        }
-    }
 
     fn words(words: &[&str]) -> Vec<String> {
         words.iter().map(|word| word.to_string()).collect()
     }
 
-    #[test]
-    fn stores_asked_for_come_with_the_figures_settings_or_as_they_are() {
-        let two = variant("forest 2", "forest", &[("index", "btree")]);
-        let own = [store("zdb"), store("forest"), two];
-        let chosen = |asked: &[&str]| contestants(&own, &words(asked));
-        assert_eq!(chosen(&[]).ok(), Some(own.to_vec()));
-        let expected = vec![store("memory"), own[1], two];
-        assert_eq!(chosen(&["memory", "forest"]).ok(), Some(expected));
-        assert!(matches!(chosen(&["zdb", "zdb"]), Err(Error::Usage(_))));
-        assert!(matches!(chosen(&["zbd"]), Err(Error::Usage(_))));
+    fn named(name: &str) -> &'static Figure {
+        let mut all = figure::all().unwrap().iter();
+        all.find(|figure| figure.says.name == name).unwrap()
     }
 
     #[test]
-    fn points_asked_for_come_in_their_order_extra_or_not() {
-        static OWN: [Point; 3] = [at("1 KB"), at("2 KB").extra(), at("4 KB")];
-        static COMMAS: [Point; 2] = [at("A, 1 KB"), at("1 KB")];
-        let chosen = |asked: &[&str], all| {
-            let found = points("fig", &OWN, (&words(asked), all));
-            found.map(|found| found.iter().map(|it| it.label).collect::<Vec<_>>())
+    fn stores_asked_for_come_with_the_figures_settings_or_as_they_are() {
+        let figure = named("wisckey/fig15");
+        let own = &figure.says.stores;
+        let chosen = |asked: &[&str]| contestants(figure, &words(asked));
+        assert_eq!(chosen(&[]).ok().as_ref(), Some(own));
+        let expected = vec![plain("memory"), own[3].clone(), own[4].clone()];
+        assert_eq!(chosen(&["memory", "wisckey"]).ok(), Some(expected));
+        assert!(matches!(chosen(&["nothing"]), Err(Error::Usage(_))));
+        assert!(chosen(&["memory", "memory"]).is_err());
+    }
+
+    #[test]
+    fn points_come_in_the_order_asked_for_and_labels_may_hold_commas() {
+        let figure = named("forestdb/fig15");
+        let labels = |asked: &[&str], all: bool| {
+            let found = points(figure, &words(asked), all).ok()?;
+            Some(
+                found
+                    .iter()
+                    .map(|point| point.label.as_str())
+                    .collect::<Vec<_>>(),
+            )
         };
-        assert_eq!(chosen(&[], false).ok(), Some(vec!["1 KB", "4 KB"]));
-        assert_eq!(chosen(&[], true).ok(), Some(vec!["1 KB", "2 KB", "4 KB"]));
-        let asked = chosen(&["4 KB", "2 KB"], false);
-        assert_eq!(asked.ok(), Some(vec!["4 KB", "2 KB"]));
-        // As the command line cuts them.
-        let cut = words(&["1 KB", "A", " 1 KB", " 1 KB"]);
-        let found = points("fig", &COMMAS, (&cut, false)).ok();
-        let labels = found.map(|found| found.iter().map(|it| it.label).collect::<Vec<_>>());
-        assert_eq!(labels, Some(vec!["1 KB", "A, 1 KB", "1 KB"]));
-        let refused = chosen(&["3 KB"], false)
-            .err()
-            .map(|error| error.to_string());
-        assert!(refused.is_some_and(|words| words.contains("fig has no point \"3 KB\"")));
+        assert_eq!(labels(&[], true).map(|all| all.len()), Some(11));
+        assert!(labels(&[], false).is_some_and(|some| !some.contains(&"40 % updates")));
+        let asked = ["1 reader", " writer", "0 % updates"];
+        assert_eq!(
+            labels(&asked, false),
+            Some(vec!["1 reader, writer", "0 % updates"])
+        );
+        assert_eq!(labels(&["1 reader", "other"], false), None);
     }
 }

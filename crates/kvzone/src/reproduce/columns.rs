@@ -1,97 +1,167 @@
-//! Columns of figures that compare stores. What a run tells is named as in its JSON.
+//! Columns of figures. A round's numbers are named as in the JSON of a run.
 
-use kvzone_core::report::text::{grouped, three_digits};
+use kvzone_core::report::text::Unit::{self, Bytes, Count, Number};
 
-use super::figure::{Column, Of};
 use super::measured::Round;
 
-/// Operations a second.
-pub(super) const RATE: Column =
-    Column::new("ops/s", grouped, |round| round.number("/ops_per_second"));
-/// The first store's rate by this one's.
-pub(super) const RATIO: Column = Column {
-    head: "ratio",
-    of: Of::Ratio,
-    write: three_digits,
-};
-/// Entries that scans visited, a second.
-pub(super) const ENTRIES: Column = Column::new("entries/s", grouped, |round| {
-    round.a_second("/extra/entries_scanned", 1.0)
-});
-/// Updates a second of the writers beside.
-pub(super) const WRITER_RATE: Column = Column::new("written/s", grouped, |round| {
-    round.number("/extra/writers_ops_per_second")
-});
-/// User bytes a second, in units of 10^6.
-pub(super) const MEGABYTES: Column = Column::new("MB/s", three_digits, |round| {
-    round.a_second("/user_bytes", 1e6)
-});
-/// The same in percent of what one thread writes to one file.
-pub(super) const OF_FILE: Column = Column::new("of a file %", three_digits, |round| {
-    let file = round.number("/file_bytes_per_second")?;
-    Some(round.a_second("/user_bytes", 1.0)? / file * 100.0)
-});
-/// Bytes sent to the device by user bytes written.
-pub(super) const WRITE_AMPLIFICATION: Column = Column::new("write amp", three_digits, |round| {
-    round.number("/write_amplification")
-});
-/// The same of the load before.
-pub(super) const LOAD_AMPLIFICATION: Column = Column::new("write amp", three_digits, |round| {
-    round.of_load("/write_amplification")
-});
-/// Bytes read from the device by user bytes.
-pub(super) const READ_AMPLIFICATION: Column = Column::new("read amp", three_digits, |round| {
-    round.number("/read_amplification")
-});
-/// Device reads for each lookup.
-pub(super) const READS_PER_GET: Column = Column::new("reads/get", three_digits, |round| {
-    round.number("/extra/device_reads_per_lookup")
-});
-/// Bytes on the disk by live user bytes.
-pub(super) const SPACE_AMPLIFICATION: Column = Column::new("space amp", three_digits, |round| {
-    round.number("/space_amplification")
-});
-/// Processor time for each operation.
-pub(super) const CPU: Column = Column::new("CPU µs/op", three_digits, |round| {
-    let operations = round.number("/operations")?.max(1.0);
-    Some(round.number("/cpu_seconds")? * 1e6 / operations)
-});
-/// Processor time by time, percent of one processor.
-pub(super) const PROCESSOR: Column = Column::new("CPU %", three_digits, |round| {
-    round.a_second("/cpu_seconds", 0.01)
-});
-/// The median operation.
-pub(super) const MEDIAN: Column = Column::new("p50 µs", three_digits, |round| {
-    Some(round.number("/latency_ns/p50")? / 1e3)
-});
-/// Share of time in operations beyond the median one.
-pub(super) const WAITING: Column = Column::new("beyond p50 %", three_digits, |round| {
-    let mean = round.number("/latency_ns/mean")?;
-    let share = 1.0 - round.number("/latency_ns/p50")? / mean;
-    (mean > 0.0).then_some(share.max(0.0) * 100.0)
-});
-/// Mean of inserts.
-pub(super) const WRITE_MEAN: Column = Column::new("write ms", three_digits, |round| {
-    milliseconds(round, "/extra/latency_ns_insert/mean")
-});
-/// Their standard deviation.
-pub(super) const WRITE_DEVIATION: Column = Column::new("stdev ms", three_digits, |round| {
-    milliseconds(round, "/extra/latency_ns_insert/stdev")
-});
-/// Their 99th percentile.
-pub(super) const WRITE_TAIL: Column = Column::new("write p99 ms", three_digits, |round| {
-    milliseconds(round, "/extra/latency_ns_insert/p99")
-});
-/// Mean of reads.
-pub(super) const READ_MEAN: Column = Column::new("read ms", three_digits, |round| {
-    milliseconds(round, "/extra/latency_ns_read/mean")
-});
-/// The first store's rate by this one's in the paper.
-pub(super) const PUBLISHED: Column =
-    Column::of_cells("in the paper", three_digits, |measured, cell| {
-        measured.published(cell)
-    });
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    /// Its name in the files of figures.
+    pub(super) name: &'static str,
+    /// Where its number comes from.
+    pub(super) of: Of,
+    /// How it is written.
+    pub(super) unit: Unit,
+}
 
-fn milliseconds(round: &Round, name: &str) -> Option<f64> {
-    Some(round.number(name)? / 1e6)
+/// The source of a column's number.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Of {
+    /// A number of a round, in units of so much; the median is shown.
+    Number(&'static str, f64),
+    /// The same by the seconds of the round.
+    ASecond(&'static str, f64),
+    /// A number by another one, in units of so much.
+    By(&'static str, &'static str, f64),
+    /// The same of the load before.
+    Loaded(&'static str),
+    /// Share of time in operations beyond the median one, percent.
+    BeyondMedian,
+    /// The first store's rate by this one's, with its interval.
+    Ratio,
+    /// The same in the paper.
+    Published,
+    /// Seconds of reading of the first store by this one's.
+    SpeedOfReading,
+}
+
+/// Operations a second.
+pub(super) const RATE: &str = "ops/s";
+/// The number from which that is read.
+pub(super) const RATE_OF: Of = Of::Number("/ops_per_second", 1.0);
+/// Seconds that a compaction reads.
+pub(super) const READ_OF: Of = Of::Number("/extra/compaction_seconds_read", 1.0);
+
+const fn column(name: &'static str, of: Of, unit: Unit) -> Column {
+    Column { name, of, unit }
+}
+
+const COLUMNS: &[Column] = &[
+    column(RATE, RATE_OF, Count),
+    column("ratio", Of::Ratio, Number),
+    column("in the paper", Of::Published, Number),
+    column(
+        "entries/s",
+        Of::ASecond("/extra/entries_scanned", 1.0),
+        Count,
+    ),
+    column(
+        "written/s",
+        Of::Number("/extra/writers_ops_per_second", 1.0),
+        Count,
+    ),
+    column("MB/s", Of::ASecond("/user_bytes", 1e6), Number),
+    column("write amp", Of::Number("/write_amplification", 1.0), Number),
+    column("load write amp", Of::Loaded("/write_amplification"), Number),
+    column("read amp", Of::Number("/read_amplification", 1.0), Number),
+    column(
+        "reads/get",
+        Of::Number("/extra/device_reads_per_lookup", 1.0),
+        Number,
+    ),
+    column("space amp", Of::Number("/space_amplification", 1.0), Number),
+    column(
+        "CPU µs/op",
+        Of::By("/cpu_seconds", "/operations", 1e-6),
+        Number,
+    ),
+    // Of one processor.
+    column("CPU %", Of::ASecond("/cpu_seconds", 0.01), Number),
+    column("p50 µs", Of::Number("/latency_ns/p50", 1e3), Number),
+    column("beyond p50 %", Of::BeyondMedian, Number),
+    column(
+        "write ms",
+        Of::Number("/extra/latency_ns_insert/mean", 1e6),
+        Number,
+    ),
+    column(
+        "stdev ms",
+        Of::Number("/extra/latency_ns_insert/stdev", 1e6),
+        Number,
+    ),
+    column(
+        "write p99 ms",
+        Of::Number("/extra/latency_ns_insert/p99", 1e6),
+        Number,
+    ),
+    column(
+        "read ms",
+        Of::Number("/extra/latency_ns_read/mean", 1e6),
+        Number,
+    ),
+    column("whole, s", Of::Number("/seconds", 1.0), Number),
+    column(
+        "tree search",
+        Of::Number("/extra/compaction_seconds_tree_search", 1.0),
+        Number,
+    ),
+    column(
+        "sort",
+        Of::Number("/extra/compaction_seconds_sort", 1.0),
+        Number,
+    ),
+    column("read", READ_OF, Number),
+    column(
+        "write",
+        Of::Number("/extra/compaction_seconds_write", 1.0),
+        Number,
+    ),
+    column(
+        "flush and commit",
+        Of::Number("/extra/compaction_seconds_flush_and_commit", 1.0),
+        Number,
+    ),
+    column(
+        "reads",
+        Of::Number("/extra/compaction_read_operations", 1.0),
+        Count,
+    ),
+    column("speed of reading", Of::SpeedOfReading, Number),
+    column(
+        "mean read of the device",
+        Of::By("/device_read_bytes", "/extra/device_reads", 1.0),
+        Bytes,
+    ),
+];
+
+/// The column of a name.
+pub(super) fn find(name: &str) -> Result<&'static Column, String> {
+    let mut columns = COLUMNS.iter();
+    columns
+        .find(|column| column.name == name)
+        .ok_or(format!("there is no column {name:?}"))
+}
+
+impl Of {
+    /// The number of a round; none of a number that compares stores.
+    pub(super) fn number(self, round: &Round) -> Option<f64> {
+        match self {
+            Of::Number(path, unit) => Some(round.number(path)? / unit),
+            Of::ASecond(path, unit) => {
+                let seconds = round.number("/seconds").filter(|seconds| *seconds > 0.0)?;
+                Some(round.number(path)? / seconds / unit)
+            }
+            Of::By(path, by, unit) => Some(round.number(path)? / round.number(by)?.max(1.0) / unit),
+            Of::Loaded(path) => round.load.pointer(path)?.as_f64(),
+            Of::BeyondMedian => {
+                let mean = round
+                    .number("/latency_ns/mean")
+                    .filter(|mean| *mean > 0.0)?;
+                let share = 1.0 - round.number("/latency_ns/p50")? / mean;
+                Some(share.max(0.0) * 100.0)
+            }
+            Of::Ratio | Of::Published | Of::SpeedOfReading => None,
+        }
+    }
 }

@@ -1,216 +1,207 @@
-//! A figure as data: the stores compared, the points, the workload at each, the columns
-//! shown, and the paper's claims.
+//! Figures as data: the stores compared, the points, the work at each, the columns shown and
+//! the paper's claims. One file of `figures/` holds the figures of one paper.
+//!
+//! A figure may name another that it is `like`, and then states only the differences. A point
+//! has the fields of its paper's `point`, then of its figure's, then its own.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use kvzone_core::adapter::DurabilityName;
-use kvzone_core::error::Result;
-use kvzone_core::job::{Load, Popularity, Step};
-use serde_json::Value;
+use kvzone_core::error::{Error, Result};
+use kvzone_core::size;
+use kvzone_core::workload::OperationKind;
+use serde::Deserialize;
+use toml::{Table, Value};
 
-use super::claims::Claim;
-use super::measured::{Cell, Measured, Round};
-use super::runner::{Asked, Size};
+use super::claims::Rule;
+use super::columns::{self, Column};
 
-/// A figure or table of a paper.
-#[derive(Clone, Copy)]
-pub(super) struct Figure {
-    /// As on the command line.
-    pub(super) name: &'static str,
-    /// One line for people.
-    pub(super) title: &'static str,
-    /// Head of the column of points.
-    pub(super) axis: &'static str,
-    /// Head of the column of stores.
-    pub(super) who: &'static str,
-    /// The work, in words, for the conditions.
-    pub(super) what: &'static str,
-    /// How all of that is measured.
-    pub(super) how: How,
-    /// The stores: the first is compared with each of the others.
-    pub(super) stores: &'static [Contestant],
-    /// Along the axis.
-    pub(super) points: &'static [Point],
-    /// Tables: the workload whose cells they show, all where it is empty, and a title.
-    pub(super) tables: &'static [(&'static str, &'static str)],
-    /// How a table is laid out.
-    pub(super) layout: Layout,
-    /// Columns behind point and store.
-    pub(super) columns: &'static [Column],
-    /// The paper's sentences, held against what was measured.
-    pub(super) claims: fn(&Measured) -> Vec<Claim>,
-}
+/// The papers, in the order of lists.
+const FILES: [(&str, &str); 5] = [
+    ("zdb", include_str!("figures/zdb.toml")),
+    ("forestdb", include_str!("figures/forestdb.toml")),
+    ("wisckey", include_str!("figures/wisckey.toml")),
+    ("alphard", include_str!("figures/alphard.toml")),
+    ("p-fetch", include_str!("figures/p-fetch.toml")),
+];
 
-impl Figure {
-    /// A table with a row for each point and store, of which nothing is claimed.
-    pub(super) const fn plain(how: How) -> Figure {
-        Figure {
-            name: "",
-            title: "",
-            axis: "",
-            who: "store",
-            what: "",
-            how,
-            stores: &[],
-            points: &[],
-            tables: &[("", "")],
-            layout: Layout::Rows,
-            columns: &[],
-            claims: |_| Vec::new(),
-        }
-    }
-}
-
-/// How a figure is measured.
-#[derive(Clone, Copy)]
-pub(super) enum How {
-    /// A campaign for each point, with what all figures of the paper have in common.
-    Campaigns(&'static Paper),
-    /// By something else, that says the JSON too; it takes these defaults.
-    Cells(
-        Defaults,
-        fn(&'static Figure, Asked<'_>) -> Result<(Measured, Value)>,
-    ),
-}
-
-/// Scale, rounds and choices, unless asked for otherwise.
-#[derive(Clone, Copy)]
-pub(super) struct Defaults {
-    /// Share of the paper's data.
-    pub(super) scale: f64,
-    /// Rounds.
-    pub(super) rounds: u32,
-    /// Which options of the command line it has a use for.
-    pub(super) takes: Takes,
-}
-
-/// The parts of a figure that can be chosen.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
-    /// Stores, points and rounds.
-    All,
-    /// Points and rounds.
-    Points,
-    /// Rounds.
-    Rounds,
-    /// Nothing.
-    Nothing,
-}
-
-/// How a table is laid out.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Layout {
-    /// A row for each point and store.
-    Rows,
-    /// A row for each point, in which stores stand side by side.
-    Beside,
-}
-
-/// The settings that all campaigns of a paper share.
+/// The settings that all figures of a paper share.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Paper {
-    /// Unless asked otherwise.
-    pub(super) defaults: Defaults,
+    /// Share of the paper's data, unless asked otherwise.
+    pub(super) scale: f64,
+    /// Rounds, likewise.
+    pub(super) rounds: u32,
     /// Sentences for the conditions.
-    pub(super) conditions: &'static str,
+    pub(super) conditions: String,
     /// The durability of every write.
     pub(super) durability: DurabilityName,
-    /// Bytes of every store's cache.
-    pub(super) cache: Setting,
-    /// Settings of stores: whose, and what.
-    pub(super) settings: &'static [(&'static [&'static str], &'static [Named])],
+    /// Each store's memory, see [`amount`].
+    pub(super) cache: String,
     /// Share of a value's bytes that compress away.
+    #[serde(default)]
     pub(super) compressible: f64,
-    /// How much data there is at a point, and how much memory.
-    pub(super) size: fn(&Point, Asked<'_>) -> Result<Size>,
-    /// Operations of a workload at a point with so many keys; none: it goes on for
-    /// a time.
-    pub(super) operations: fn(&Point, &str, u64, f64) -> Option<u64>,
-    /// Steps behind a load, of which the one named [`super::runner::MEASURED`] is; none: the load's own
-    /// phase is measured.
-    pub(super) steps: fn(&Load) -> Vec<Step>,
+    /// A worker's memory limit by its data; none: no limit.
+    pub(super) memory_by_data: Option<f64>,
+    /// The least memory limit.
+    #[serde(default)]
+    pub(super) least_memory: String,
+    /// The least data.
+    #[serde(default)]
+    pub(super) least_bytes: f64,
+    /// Puts of workload overwrite, by keys.
+    #[serde(default = "one")]
+    pub(super) overwrites: f64,
+    /// Settings by store, see [`amount`].
+    #[serde(default)]
+    pub(super) settings: BTreeMap<String, BTreeMap<String, String>>,
+    point: Table,
+    figure: Vec<Table>,
 }
 
-/// A setting by name.
-pub(super) type Named = (&'static str, Setting);
-
-/// A setting of a store.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Setting {
-    /// As it stands.
-    Is(&'static str),
-    /// A number of bytes.
-    Bytes(u64),
-    /// So many times the so-manieth part of the memory limit.
-    OfMemory(u64, u64),
+fn one() -> f64 {
+    1.0
 }
 
-impl Setting {
-    /// As a number of bytes, with a limit of so many.
-    pub(super) fn bytes(self, memory: u64) -> u64 {
-        match self {
-            Setting::Is(_) => 0,
-            Setting::Bytes(bytes) => bytes,
-            Setting::OfMemory(times, part) => memory / part * times,
-        }
-    }
-
-    /// As an option's value.
-    pub(super) fn text(self, memory: u64) -> String {
-        match self {
-            Setting::Is(text) => text.to_string(),
-            other => other.bytes(memory).to_string(),
-        }
-    }
+/// A figure or table of a paper.
+#[derive(Debug)]
+pub(super) struct Figure {
+    /// What its file says.
+    pub(super) says: Says,
+    /// Along the axis.
+    pub(super) points: Vec<Point>,
+    /// Columns behind point and store.
+    pub(super) columns: Vec<&'static Column>,
+    /// What it shares with the paper's others.
+    pub(super) paper: &'static Paper,
 }
 
-/// A store as it takes part, or another way to do the same.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The fields of a figure.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Says {
+    /// As on the command line.
+    pub(super) name: String,
+    /// One line for people.
+    pub(super) title: String,
+    /// Head of the column of points.
+    pub(super) axis: String,
+    /// Head of the column of stores.
+    #[serde(default = "store")]
+    pub(super) who: String,
+    /// The work, in words, for the conditions.
+    pub(super) what: String,
+    /// The stores: the first is compared with each of the others.
+    pub(super) stores: Vec<Contestant>,
+    /// Tables: the workload whose cells they show, all where it is empty, and a title.
+    #[serde(default = "one_table")]
+    pub(super) tables: Vec<(String, String)>,
+    columns: Vec<String>,
+    /// The paper's sentences.
+    #[serde(default)]
+    pub(super) claims: Vec<Rule>,
+    points: Vec<Table>,
+    #[serde(default)]
+    point: Table,
+}
+
+fn store() -> String {
+    "store".to_string()
+}
+
+fn one_table() -> Vec<(String, String)> {
+    vec![(String::new(), String::new())]
+}
+
+/// A store as it takes part: by its name alone, or with settings of its own.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(from = "Named")]
 pub(super) struct Contestant {
     /// Its name in rows.
-    pub(super) label: &'static str,
+    pub(super) label: String,
     /// The adapter's name.
-    pub(super) store: &'static str,
+    pub(super) store: String,
     /// Settings of its own.
-    pub(super) options: &'static [(&'static str, &'static str)],
+    pub(super) options: BTreeMap<String, String>,
     /// Compacted before it is measured.
     pub(super) compact: bool,
     /// Left out, and said so, where it is not there and nobody asked for it.
     pub(super) may_miss: bool,
 }
 
-/// A store as it comes.
-pub(super) const fn store(label: &'static str) -> Contestant {
-    variant(label, label, &[])
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Named {
+    Alone(String),
+    Variant {
+        label: String,
+        store: String,
+        #[serde(default)]
+        options: BTreeMap<String, String>,
+        #[serde(default)]
+        compact: bool,
+        #[serde(default)]
+        may_miss: bool,
+    },
 }
 
-/// A store with settings of its own.
-pub(super) const fn variant(
-    label: &'static str,
-    store: &'static str,
-    options: &'static [(&'static str, &'static str)],
-) -> Contestant {
-    Contestant {
-        label,
-        store,
-        options,
-        compact: false,
-        may_miss: false,
+impl From<Named> for Contestant {
+    fn from(named: Named) -> Contestant {
+        match named {
+            Named::Alone(name) => Contestant {
+                label: name.clone(),
+                store: name,
+                options: BTreeMap::new(),
+                compact: false,
+                may_miss: false,
+            },
+            Named::Variant {
+                label,
+                store,
+                options,
+                compact,
+                may_miss,
+            } => Contestant {
+                label,
+                store,
+                options,
+                compact,
+                may_miss,
+            },
+        }
     }
 }
 
+/// A store as it comes.
+pub(super) fn plain(name: &str) -> Contestant {
+    Named::Alone(name.to_string()).into()
+}
+
 /// A place on the axis, and what is issued there.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub(super) struct Point {
     /// Its name in rows.
-    pub(super) label: &'static str,
+    pub(super) label: String,
     /// Left out unless all points are asked for.
     pub(super) extra: bool,
     /// Workloads, each with a load of its own; the first is the point.
-    pub(super) workloads: &'static [&'static str],
-    /// The source of keys.
-    pub(super) keys: KeyKind,
-    /// Bytes of a value; those of a data set are its own.
+    pub(super) workloads: Vec<String>,
+    /// Bytes of a made-up key.
+    pub(super) key_bytes: u64,
+    /// Keys of the 2-level pattern, in place of keys that are spread evenly.
+    pub(super) two_level: bool,
+    /// Keys and sizes of a data set.
+    pub(super) set: Option<String>,
+    /// Bytes of a value.
     pub(super) value_bytes: u64,
     /// Bytes of data at a scale of 1.
     pub(super) full_bytes: f64,
+    /// Operations at a scale of 1; none: each key once where that is the workload, else as
+    /// many as a time allows.
+    pub(super) operations: Option<f64>,
     /// Threads that count.
     pub(super) threads: u32,
     /// Entries of a batch of a workload that writes, at least and at most.
@@ -220,155 +211,266 @@ pub(super) struct Point {
     /// Updates a second of one writer beside the threads.
     pub(super) writer_rate: Option<f64>,
     /// Entries of a scan.
-    pub(super) scan: Option<Scan>,
-    /// Exponent of the law over groups.
+    pub(super) scan_entries: Option<u64>,
+    /// A scan visits the so-manieth part of all.
+    pub(super) scan_part: Option<u64>,
+    /// Exponent of the law over groups of keys.
     pub(super) skew: Option<f64>,
-    /// Operations a second.
-    pub(super) rate: Rate,
-    /// State of the page cache before the measured phase.
-    pub(super) cache: PageCache,
+    /// Operations a second of an open loop.
+    pub(super) rate: Option<f64>,
+    /// An open loop at 70 % of what each store had at this point, which comes before.
+    pub(super) share_of: Option<String>,
+    /// From an empty page cache.
+    pub(super) cold: bool,
+    /// After everything was read once.
+    pub(super) warm: bool,
     /// Settings of all stores.
-    pub(super) options: &'static [(&'static str, &'static str)],
+    pub(super) options: BTreeMap<String, String>,
     /// KiB that the kernel reads ahead; none: as it is.
     pub(super) read_ahead: Option<u32>,
-    /// The paper's figures, in the order of the stores.
-    pub(super) published: &'static [f64],
+    /// Steps behind the load, of which the last is measured; none: the workload's own phase.
+    pub(super) steps: Vec<StepOf>,
+    /// The paper's rates by store.
+    pub(super) published: BTreeMap<String, f64>,
+}
+
+impl Default for Point {
+    /// One thread, values of 1 KB, as fast as it goes.
+    fn default() -> Point {
+        Point {
+            label: String::new(),
+            extra: false,
+            workloads: Vec::new(),
+            key_bytes: 16,
+            two_level: false,
+            set: None,
+            value_bytes: 1 << 10,
+            full_bytes: 0.0,
+            operations: None,
+            threads: 1,
+            batch: (1, 1),
+            update_percent: None,
+            writer_rate: None,
+            scan_entries: None,
+            scan_part: None,
+            skew: None,
+            rate: None,
+            share_of: None,
+            cold: false,
+            warm: false,
+            options: BTreeMap::new(),
+            read_ahead: None,
+            steps: Vec::new(),
+            published: BTreeMap::new(),
+        }
+    }
 }
 
 impl Point {
-    /// One thread, values of 1 KB, as fast as it goes.
-    pub(super) const PLAIN: Point = Point {
-        label: "",
-        extra: false,
-        workloads: &[],
-        keys: KeyKind::Spread(16),
-        value_bytes: 1 << 10,
-        full_bytes: 0.0,
-        threads: 1,
-        batch: (1, 1),
-        update_percent: None,
-        writer_rate: None,
-        scan: None,
-        skew: None,
-        rate: Rate::Peak,
-        cache: PageCache::AsItIs,
-        options: &[],
-        read_ahead: None,
-        published: &[],
-    };
-
-    /// How keys are chosen, where the workload does not say it.
-    pub(super) fn popularity(&self) -> Option<Popularity> {
-        self.skew.map(|exponent| Popularity::Groups {
-            exponent,
-            groups: 20_000,
-        })
+    /// Bytes of an entry of made-up keys.
+    pub(super) fn entry_bytes(&self) -> f64 {
+        (self.key_bytes + self.value_bytes) as f64
     }
 
-    /// The same, left out unless all points are asked for.
-    pub(super) const fn extra(self) -> Point {
-        Point {
-            extra: true,
-            ..self
-        }
-    }
-
-    /// The same from an empty page cache.
-    pub(super) const fn cold(self) -> Point {
-        Point {
-            cache: PageCache::Cold,
-            ..self
-        }
+    /// Entries of a batch; a workload that only reads, without a writer, has none.
+    pub(super) fn batch_of(&self, workload: &str) -> (u32, u32) {
+        let only_reads = match workload {
+            "mixed" => self.update_percent == Some(0),
+            "read-random" | "scan-random" => self.writer_rate.is_none(),
+            _ => false,
+        };
+        if only_reads { (1, 1) } else { self.batch }
     }
 }
 
-/// The source of keys.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum KeyKind {
-    /// Spread evenly, of so many bytes.
-    Spread(u64),
-    /// The 2-level pattern, of so many bytes.
-    TwoLevel(u64),
-    /// A data set.
-    Set(&'static str),
+/// A step behind the load.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StepOf {
+    pub(super) act: StepKind,
+    #[serde(default)]
+    pub(super) workload: String,
+    /// Operations by keys.
+    #[serde(default = "one")]
+    pub(super) keys: f64,
+    /// Operations of workload mixed, in place of its own.
+    pub(super) mix: Option<Vec<(OperationKind, u32)>>,
+    pub(super) threads: Option<u32>,
+    pub(super) batch: Option<u32>,
 }
 
-/// How many entries a scan visits.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Scan {
-    /// So many.
-    Entries(u64),
-    /// The so-manieth part of all.
-    Part(u64),
+/// What a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum StepKind {
+    Work,
+    Reopen,
+    Compact,
+    /// Work and a compaction at once.
+    Compacting,
 }
 
-/// Operations a second, over all threads.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Rate {
-    /// As fast as it goes.
-    Peak,
-    /// An open loop.
-    Of(f64),
-    /// An open loop at a part of what each store had at a point before.
-    Share(&'static str, f64),
+/// A number of bytes: `memory/N` is a part of the memory limit, `8MiB` a size; none for other
+/// text.
+pub(super) fn amount(text: &str, memory: u64) -> Option<u64> {
+    match text.strip_prefix("memory/") {
+        Some(part) => Some(memory / part.parse::<u64>().ok().filter(|part| *part > 0)?),
+        None => size::parse(text).ok().filter(|_| text.ends_with('B')),
+    }
 }
 
-/// State of the page cache before the measured phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PageCache {
-    /// As the load left it.
-    AsItIs,
-    /// Nothing.
-    Cold,
-    /// All, as everything was read once.
-    Warm,
+static FIGURES: LazyLock<std::result::Result<Vec<Figure>, String>> = LazyLock::new(|| {
+    let mut all = Vec::new();
+    for (file, text) in FILES {
+        let found = read(text);
+        all.extend(found.map_err(|reason| format!("the figures of {file}: {reason}"))?);
+    }
+    Ok(all)
+});
+
+/// Every figure there is, paper by paper.
+pub(super) fn all() -> Result<&'static [Figure]> {
+    let read = FIGURES.as_ref();
+    Ok(read.map_err(|reason| Error::Usage(reason.clone()))?)
 }
 
-/// Picks a number out of a round.
-pub(super) type Metric = fn(&Round) -> Option<f64>;
-
-/// A column of the table.
-#[derive(Clone, Copy)]
-pub(super) struct Column {
-    /// Above it.
-    pub(super) head: &'static str,
-    /// The source of its number.
-    pub(super) of: Of,
-    /// How it is written.
-    pub(super) write: fn(f64) -> String,
+/// The figures of a paper.
+fn read(text: &str) -> std::result::Result<Vec<Figure>, String> {
+    let paper: Paper = toml::from_str(text).map_err(|error| error.to_string())?;
+    // They are read once, and live as long as the program.
+    let paper: &'static Paper = Box::leak(Box::new(paper));
+    let mut tables: Vec<Table> = Vec::new();
+    let mut figures = Vec::new();
+    for own in &paper.figure {
+        let mut own = own.clone();
+        let mut table = match own.remove("like") {
+            None => Table::new(),
+            Some(like) => {
+                let mut before = tables.iter();
+                let found = before.find(|table| table.get("name") == Some(&like));
+                found.cloned().ok_or(format!("no figure {like} before"))?
+            }
+        };
+        if let (Some(Value::Table(theirs)), Some(Value::Table(point))) =
+            (table.get("point"), own.get_mut("point"))
+        {
+            *point = over(theirs, point);
+        }
+        table.extend(own);
+        let says: Says = table.clone().try_into().map_err(describe)?;
+        let common = over(&paper.point, &says.point);
+        let points = says.points.iter();
+        let points = points.map(|point| over(&common, point).try_into().map_err(describe));
+        let columns = says.columns.iter().map(|name| columns::find(name));
+        let figure = Figure {
+            points: points.collect::<std::result::Result<_, _>>()?,
+            columns: columns.collect::<std::result::Result<_, _>>()?,
+            paper,
+            says,
+        };
+        let checked = figure
+            .says
+            .claims
+            .iter()
+            .try_for_each(|rule| rule.check(&figure));
+        checked?;
+        figures.push(figure);
+        tables.push(table);
+    }
+    Ok(figures)
 }
 
-/// The source of a column's number.
-#[derive(Clone, Copy)]
-pub(super) enum Of {
-    /// Each round; the median is shown.
-    Rounds(Metric),
-    /// Several cells.
-    Cells(fn(&Measured, &Cell) -> Option<f64>),
-    /// The first store's rate by this one's, with its interval.
-    Ratio,
+fn describe(error: toml::de::Error) -> String {
+    error.to_string()
 }
 
-impl Column {
-    /// The median of a number that rounds have.
-    pub(super) const fn new(head: &'static str, write: fn(f64) -> String, of: Metric) -> Column {
-        Column {
-            head,
-            of: Of::Rounds(of),
-            write,
+/// A table with the fields of another over its own.
+fn over(below: &Table, above: &Table) -> Table {
+    let mut table = below.clone();
+    table.extend(above.clone());
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_unique() {
+        let unique = |labels: Vec<&str>, of: &str| {
+            let mut sorted = labels.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(sorted.len(), labels.len(), "{of}");
+        };
+        let names = all()
+            .unwrap()
+            .iter()
+            .map(|figure| figure.says.name.as_str());
+        unique(names.collect(), "figures");
+        for figure in all().unwrap() {
+            let points = figure.points.iter().map(|point| point.label.as_str());
+            unique(points.collect(), &figure.says.name);
+            let stores = figure.says.stores.iter().map(|one| one.label.as_str());
+            unique(stores.collect(), &figure.says.name);
         }
     }
 
-    /// A number made of several cells.
-    pub(super) const fn of_cells(
-        head: &'static str,
-        write: fn(f64) -> String,
-        of: fn(&Measured, &Cell) -> Option<f64>,
-    ) -> Column {
-        Column {
-            head,
-            of: Of::Cells(of),
-            write,
+    #[test]
+    fn every_figure_issues_known_workloads_and_shows_them() {
+        for figure in all().unwrap() {
+            let name = &figure.says.name;
+            assert!(figure.points.iter().any(|point| !point.extra), "{name}");
+            let issued: Vec<&String> = figure.points.iter().flat_map(|it| &it.workloads).collect();
+            for workload in &issued {
+                assert!(kvzone_core::workload::find(workload).is_ok());
+                let shows = |(shown, _): &(String, String)| shown.is_empty() || shown == *workload;
+                assert!(figure.says.tables.iter().any(shows), "{name}");
+            }
+            for (shown, _) in &figure.says.tables {
+                assert!(
+                    shown.is_empty() || issued.contains(&shown),
+                    "{name}: {shown}"
+                );
+            }
         }
+    }
+
+    #[test]
+    fn a_share_is_of_a_point_before_it_with_values_of_the_same_size() {
+        for figure in all().unwrap() {
+            for (number, point) in figure.points.iter().enumerate() {
+                if let Some(of) = &point.share_of {
+                    let peak = figure.points[..number].iter().find(|it| &it.label == of);
+                    assert_eq!(peak.unwrap().value_bytes, point.value_bytes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn amounts_are_sizes_or_parts_of_the_memory() {
+        assert_eq!(amount("memory/4", 400), Some(100));
+        assert_eq!(amount("8MiB", 0), Some(8 << 20));
+        for other in ["10", "off", "memory/0", "memory/"] {
+            assert_eq!(amount(other, 400), None);
+        }
+    }
+
+    #[test]
+    fn only_what_writes_has_batches() {
+        let point = Point {
+            batch: (10, 100),
+            update_percent: Some(0),
+            ..Point::default()
+        };
+        assert_eq!(point.batch_of("mixed"), (1, 1));
+        assert_eq!(point.batch_of("overwrite"), (10, 100));
+        assert_eq!(point.batch_of("read-random"), (1, 1));
+        let beside = Point {
+            writer_rate: Some(1.0),
+            ..point
+        };
+        assert_eq!(beside.batch_of("read-random"), (10, 100));
     }
 }

@@ -1,13 +1,11 @@
-//! The measurements of any figure: cells of rounds.
-
-use std::borrow::Cow;
+//! The measurements of a figure: cells of rounds.
 
 use kvzone_core::statistics::median;
-use kvzone_core::statistics::verdict::{Comparison, compare};
+use kvzone_core::statistics::verdict::{Comparison, compare_rounds};
 use serde_json::Value;
 
-use super::columns::RATE;
-use super::figure::{Column, Contestant, Metric, Of};
+use super::columns::{Column, Of, RATE_OF, READ_OF};
+use super::figure::{Contestant, Figure};
 
 /// One round of a cell.
 #[derive(Clone, Debug, Default)]
@@ -25,17 +23,6 @@ impl Round {
     pub(super) fn number(&self, path: &str) -> Option<f64> {
         self.found.pointer(path)?.as_f64()
     }
-
-    /// A number of the load before, or of the load that was measured.
-    pub(super) fn of_load(&self, path: &str) -> Option<f64> {
-        self.load.pointer(path)?.as_f64()
-    }
-
-    /// A number in units, by the seconds that it took.
-    pub(super) fn a_second(&self, path: &str, unit: f64) -> Option<f64> {
-        let seconds = self.number("/seconds").filter(|seconds| *seconds > 0.0)?;
-        Some(self.number(path)? / seconds / unit)
-    }
 }
 
 /// One store at one point.
@@ -44,8 +31,8 @@ pub(super) struct Cell {
     /// Place of the point among those measured.
     pub(super) point: usize,
     /// The store's name in rows.
-    pub(super) label: Cow<'static, str>,
-    pub(super) workload: &'static str,
+    pub(super) label: String,
+    pub(super) workload: String,
     /// Version of the store; it follows the label in a row.
     pub(super) version: Option<String>,
     /// The first thing that went wrong.
@@ -59,56 +46,34 @@ pub(super) struct PointUsed {
     pub(super) label: String,
     /// The conditions at this point, as lines.
     pub(super) conditions: String,
-    /// The paper's figures, in the order of the stores.
-    pub(super) published: &'static [f64],
 }
 
 /// A whole figure.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Measured {
+    pub(super) figure: &'static Figure,
     pub(super) points: Vec<PointUsed>,
     pub(super) stores: Vec<Contestant>,
     pub(super) cells: Vec<Cell>,
     pub(super) warnings: Vec<String>,
     /// Stores answered differently.
     pub(super) is_contradicted: bool,
-    /// Rounds; 0 where they would all say the same.
     pub(super) repeat: u32,
     pub(super) seed: u64,
     pub(super) scale: f64,
 }
 
-impl PointUsed {
-    /// A point of a name, and what holds there.
-    pub(super) fn at(label: &str, conditions: String) -> PointUsed {
-        PointUsed {
-            label: label.to_string(),
-            conditions,
-            published: &[],
-        }
-    }
-}
-
 impl Cell {
-    /// A cell that was measured once.
-    pub(super) fn once(point: usize, label: &'static str, found: Value) -> Cell {
-        Cell {
-            point,
-            label: label.into(),
-            workload: "",
-            version: None,
-            failure: None,
-            rounds: vec![Round {
-                found,
-                ..Round::default()
-            }],
-        }
+    /// Median over rounds.
+    pub(super) fn median(&self, of: Of) -> Option<f64> {
+        let values: Vec<f64> = self.rounds.iter().filter_map(|it| of.number(it)).collect();
+        median(&values)
     }
 
-    /// Median over rounds.
-    pub(super) fn median(&self, metric: Metric) -> Option<f64> {
-        let values: Vec<f64> = self.rounds.iter().filter_map(metric).collect();
-        median(&values)
+    /// Rates by round.
+    fn rates(&self) -> Vec<(u32, f64)> {
+        let rate = |round: &Round| Some((round.repeat, RATE_OF.number(round)?));
+        self.rounds.iter().filter_map(rate).collect()
     }
 }
 
@@ -123,21 +88,13 @@ impl Measured {
     }
 
     /// Cells of a workload, all where it is empty.
-    pub(super) fn of_workload<'a>(
-        &'a self,
-        workload: &'a str,
-    ) -> impl DoubleEndedIterator<Item = &'a Cell> {
+    pub(super) fn of_workload<'a>(&'a self, workload: &'a str) -> impl Iterator<Item = &'a Cell> {
         let same = move |cell: &&Cell| workload.is_empty() || cell.workload == workload;
         self.cells.iter().filter(same)
     }
 
-    /// A store at a point, with the first workload that the point has.
-    pub(super) fn cell(&self, point: usize, label: &str) -> Option<&Cell> {
-        self.cell_of("", point, label)
-    }
-
     /// A store at a point, with a workload; any where it is empty.
-    pub(super) fn cell_of(&self, workload: &str, point: usize, label: &str) -> Option<&Cell> {
+    pub(super) fn cell(&self, workload: &str, point: usize, label: &str) -> Option<&Cell> {
         let mut cells = self.cells.iter();
         cells.find(|cell| {
             cell.point == point
@@ -146,81 +103,43 @@ impl Measured {
         })
     }
 
-    /// The last point of a name.
+    /// The place of a point that was measured.
     pub(super) fn place(&self, point: &str) -> Option<usize> {
-        self.points.iter().rposition(|used| used.label == point)
-    }
-
-    /// A number of a store at a point.
-    pub(super) fn figure(&self, point: &str, label: &str, column: Column) -> Option<f64> {
-        self.value(self.cell(self.place(point)?, label)?, column)
-    }
-
-    /// The same of one of the point's workloads.
-    pub(super) fn figure_of(
-        &self,
-        workload: &str,
-        point: &str,
-        label: &str,
-        column: Column,
-    ) -> Option<f64> {
-        self.value(self.cell_of(workload, self.place(point)?, label)?, column)
+        self.points.iter().position(|used| used.label == point)
     }
 
     /// The number of a column in a cell.
-    pub(super) fn value(&self, cell: &Cell, column: Column) -> Option<f64> {
+    pub(super) fn value(&self, cell: &Cell, column: &Column) -> Option<f64> {
         match column.of {
-            Of::Rounds(metric) => cell.median(metric),
-            Of::Cells(of) => of(self, cell),
             Of::Ratio => Some(self.ratio(cell)?.ratio),
+            Of::Published => self.published(cell),
+            Of::SpeedOfReading => {
+                let first = self.cell(&cell.workload, cell.point, self.first())?;
+                Some(first.median(READ_OF)? / cell.median(READ_OF)?)
+            }
+            of => cell.median(of),
         }
     }
 
-    /// Names of the points.
-    pub(super) fn labels(&self) -> impl Iterator<Item = &str> {
-        self.points.iter().map(|point| point.label.as_str())
-    }
-
-    /// The first and the last point, if there are two.
-    pub(super) fn ends(&self) -> Option<(&str, &str)> {
-        let mut labels = self.labels();
-        Some((labels.next()?, labels.last()?))
-    }
-
     /// The name in rows of the store that is compared with the others.
-    pub(super) fn first(&self) -> &'static str {
-        self.stores.first().map_or("", |one| one.label)
+    pub(super) fn first(&self) -> &str {
+        self.stores.first().map_or("", |one| &one.label)
     }
 
     /// The first store against this one, in the rounds that both ended well.
     pub(super) fn ratio(&self, cell: &Cell) -> Option<Comparison> {
-        let ours = self.cell_of(cell.workload, cell.point, self.first())?;
-        if std::ptr::eq(ours, cell) {
+        let ours = self.cell(&cell.workload, cell.point, self.first())?;
+        if ours.label == cell.label {
             return None;
         }
-        let Of::Rounds(rate) = RATE.of else {
-            return None;
-        };
-        let pair = |round: &Round| {
-            let same = |other: &&Round| other.repeat == round.repeat;
-            Some((rate(round)?, rate(cell.rounds.iter().find(same)?)?))
-        };
-        let pairs: Vec<(f64, f64)> = ours.rounds.iter().filter_map(pair).collect();
-        compare(&pairs)
-    }
-
-    /// How many times as much of something a cell has as the first store at its point.
-    pub(super) fn gain(&self, cell: &Cell, metric: Metric) -> Option<f64> {
-        let theirs = self.cell(cell.point, self.first())?.median(metric)?;
-        let gain = cell.median(metric)? / theirs;
-        gain.is_finite().then_some(gain)
+        compare_rounds(&ours.rates(), &cell.rates())
     }
 
     /// The first store's rate by this one's in the paper.
     pub(super) fn published(&self, cell: &Cell) -> Option<f64> {
-        let place = self.stores.iter().position(|one| one.label == cell.label)?;
-        let published = self.points.get(cell.point)?.published;
-        Some(published.first()? / published.get(place)?)
+        let label = &self.points[cell.point].label;
+        let point = self.figure.points.iter().find(|it| &it.label == label)?;
+        Some(point.published.get(self.first())? / point.published.get(&cell.label)?)
     }
 
     /// True if everything was done, and all stores answered the same.

@@ -1,71 +1,64 @@
 //! A figure as text for a terminal, for a document and as a page, and where it goes.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
 use kvzone_core::error::{Error, Result};
-use kvzone_core::report::chart::{DotRow, dots, escape};
 use kvzone_core::report::grid::Grid;
-use kvzone_core::report::html;
+use kvzone_core::report::page::{Chart, Page, Row};
 use kvzone_core::report::text::or_dash;
 use kvzone_core::statistics::verdict::{Comparison, Verdict};
 use serde_json::{Value, json};
 
-use super::claims::{Claim, by_rounds, claims_grid, claims_terminal};
-use super::figure::{Column, Figure, How, Layout, Of};
-use super::measured::{Cell, Measured, PointUsed};
+use super::claims::{Claim, claims, claims_grid, claims_terminal};
+use super::columns::{Column, Of};
+use super::measured::{Cell, Measured};
 use super::{ReproduceArguments, document};
-use crate::output;
+use crate::{output, run, words};
 
 /// Tables of a measured figure, and the paper's sentences by medians and by rounds.
-pub(super) fn show(figure: &'static Figure, measured: &Measured) -> Shown {
-    let table = |(workload, title): &(&'static str, &'static str)| {
-        let grid = match figure.layout {
-            Layout::Rows => rows(figure, measured, workload),
-            Layout::Beside => beside(figure, measured),
-        };
-        (*title, grid)
-    };
-    let grids = figure.tables.iter().map(table);
+pub(super) fn show(measured: &Measured) -> Shown {
+    let tables = measured.figure.says.tables.iter();
+    let grids = tables.map(|(workload, title)| (title.as_str(), rows(measured, workload)));
     Shown {
         grids: grids.filter(|(_, grid)| !grid.rows.is_empty()).collect(),
-        claims: by_rounds((figure.claims)(measured), measured.repeat, |round| {
-            (figure.claims)(&measured.of_round(round))
-        }),
-        conditions: conditions(figure, measured),
-        charts: charts(figure, measured),
+        claims: claims(measured),
+        conditions: conditions(measured),
+        charts: charts(measured),
     }
 }
 
 /// The first column of each point, a row a store and a dot a round.
-fn charts(figure: &Figure, measured: &Measured) -> String {
-    let Some(column) = figure.columns.first() else {
-        return String::new();
+fn charts(measured: &Measured) -> Vec<Chart> {
+    let Some(column) = measured.figure.columns.first() else {
+        return Vec::new();
     };
-    let Of::Rounds(metric) = column.of else {
-        return String::new();
+    let chart = |(workload, title): (&String, &String), place: usize| {
+        let cells = measured.of_workload(workload).enumerate();
+        let rows = cells.filter(|(_, cell)| cell.point == place);
+        let row = |(number, cell): (usize, &Cell)| Row {
+            name: cell.label.clone(),
+            colour: number,
+            values: cell
+                .rounds
+                .iter()
+                .filter_map(|it| column.of.number(it))
+                .collect(),
+            median: cell.median(column.of),
+        };
+        let head = [title.as_str(), &measured.points[place].label, column.name];
+        let head: Vec<&str> = head.into_iter().filter(|text| !text.is_empty()).collect();
+        Chart::rows(head.join(", "), column.unit, false, rows.map(row).collect())
     };
-    let mut charts = String::new();
-    for (workload, title) in figure.tables {
-        for (place, point) in measured.labels().enumerate() {
-            let cells = measured.of_workload(workload).enumerate();
-            let rows = cells.filter(|(_, cell)| cell.point == place);
-            let rows: Vec<DotRow> = rows
-                .map(|(number, cell)| DotRow {
-                    name: cell.label.to_string(),
-                    colour: number,
-                    values: cell.rounds.iter().filter_map(metric).collect(),
-                    median: cell.median(metric),
-                })
-                .collect();
-            let head = [*title, point, column.head].map(escape);
-            let head: Vec<String> = head.into_iter().filter(|text| !text.is_empty()).collect();
-            let drawn = dots(&rows, false, column.write);
-            charts += &format!("<h3>{}</h3>{drawn}", head.join(", "));
-        }
-    }
-    charts
+    let tables = measured.figure.says.tables.iter();
+    let places = 0..measured.points.len();
+    tables
+        .flat_map(|(workload, title)| {
+            places
+                .clone()
+                .map(move |place| chart((workload, title), place))
+        })
+        .collect()
 }
 
 /// A store with its version.
@@ -77,15 +70,16 @@ fn named(label: &str, version: Option<&str>) -> String {
 }
 
 /// A row for each point and store.
-fn rows(figure: &Figure, measured: &Measured, workload: &str) -> Grid {
-    let mut heads = vec![figure.axis.to_string(), figure.who.to_string()];
+fn rows(measured: &Measured, workload: &str) -> Grid {
+    let figure = measured.figure;
+    let mut heads = vec![figure.says.axis.clone(), figure.says.who.clone()];
     heads.extend(figure.columns.iter().map(|column| match column.of {
         Of::Ratio => format!("{} : it", measured.first()),
-        Of::Rounds(_) | Of::Cells(_) => column.head.to_string(),
+        _ => column.name.to_string(),
     }));
     let row = |cell: &Cell| {
         let columns = figure.columns.iter();
-        let cells = columns.map(|column| text_of(figure, measured, cell, column));
+        let cells = columns.map(|column| text_of(measured, cell, column));
         let label = named(&cell.label, cell.version.as_deref());
         let words = [measured.points[cell.point].label.clone(), label];
         words.into_iter().chain(cells).collect()
@@ -97,60 +91,25 @@ fn rows(figure: &Figure, measured: &Measured, workload: &str) -> Grid {
     }
 }
 
-/// A row for each point; what compares a store with the first is not told of that one.
-fn beside(figure: &Figure, measured: &Measured) -> Grid {
-    let first = measured.first();
-    let columns = || {
-        measured.stores.iter().flat_map(|one| {
-            let all = figure.columns.iter().map(move |column| (one.label, column));
-            all.filter(|(label, column)| *label != first || matches!(column.of, Of::Rounds(_)))
-        })
-    };
-    let head = |(label, column): (&str, &Column)| match column.of {
-        Of::Rounds(_) if label.is_empty() => column.head.to_string(),
-        Of::Rounds(_) => {
-            let mut cells = measured.cells.iter().filter(|cell| cell.label == label);
-            let version = cells.find_map(|cell| cell.version.as_deref());
-            format!("{}, {}", named(label, version), column.head)
-        }
-        Of::Ratio => format!("{first} : {label}"),
-        Of::Cells(_) => column.head.to_string(),
-    };
-    let row = |(place, point): (usize, &PointUsed)| {
-        let cells = columns().map(|(label, column)| {
-            let cell = measured.cell(place, label);
-            cell.map_or("-".to_string(), |cell| {
-                text_of(figure, measured, cell, column)
-            })
-        });
-        std::iter::once(point.label.clone()).chain(cells).collect()
-    };
-    Grid {
-        heads: std::iter::once(figure.axis.to_string())
-            .chain(columns().map(head))
-            .collect(),
-        words: 1,
-        rows: measured.points.iter().enumerate().map(row).collect(),
-    }
-}
-
 /// The text of a cell; a failure stands in the first column.
-fn text_of(figure: &Figure, measured: &Measured, cell: &Cell, column: &Column) -> String {
-    let is_first = figure.columns.first().map(|first| first.head) == Some(column.head);
+fn text_of(measured: &Measured, cell: &Cell, column: &Column) -> String {
+    let mut columns = measured.figure.columns.iter();
+    let is_first = columns
+        .next()
+        .is_some_and(|first| first.name == column.name);
     match (&cell.failure, column.of) {
         (Some(reason), _) if is_first => reason.clone(),
         (_, Of::Ratio) => ratio_text(measured.ratio(cell)),
-        _ => or_dash(measured.value(cell, *column), column.write),
+        _ => or_dash(measured.value(cell, column), |value| {
+            column.unit.text(value)
+        }),
     }
 }
 
 /// The conditions of the figures: rounds, the work, and the settings at each point.
-fn conditions(figure: &Figure, measured: &Measured) -> String {
-    let papers = match figure.how {
-        How::Campaigns(paper) => paper.conditions,
-        How::Cells(..) => "",
-    };
-    let mut text = rounds(measured, figure.what) + papers;
+fn conditions(measured: &Measured) -> String {
+    let figure = measured.figure;
+    let mut text = rounds(measured, &figure.says.what) + &figure.paper.conditions;
     for point in &measured.points {
         text += &point.conditions;
     }
@@ -163,7 +122,6 @@ fn conditions(figure: &Figure, measured: &Measured) -> String {
 /// How many rounds, from which seed, and what was issued; a line.
 fn rounds(measured: &Measured, what: &str) -> String {
     let rounds = match measured.repeat {
-        0 => "Measured once".to_string(),
         1 => "One round (no interval, no winner)".to_string(),
         rounds => format!("Medians of {rounds} rounds in which stores take turns"),
     };
@@ -181,7 +139,7 @@ pub(super) struct Shown {
     /// The conditions of the figures, as lines.
     pub(super) conditions: String,
     /// Charts for the page.
-    pub(super) charts: String,
+    pub(super) charts: Vec<Chart>,
 }
 
 impl Shown {
@@ -197,39 +155,27 @@ impl Shown {
         text + &claims_terminal(&self.claims) + &self.conditions
     }
 
-    /// For a document, with the command that makes it above.
-    fn markdown(&self, command: &str) -> String {
-        let mut text = format!("```text\n{command}\n```\n\n");
+    /// As a page or a part of a document.
+    fn page(&self, title: &str, command: &str) -> Page {
+        let mut page = Page::new(title, command);
+        for chart in &self.charts {
+            page.chart(chart.clone());
+        }
         for (title, grid) in &self.grids {
             if !title.is_empty() {
-                text += &format!("{title}:\n\n");
+                page.heading(title);
             }
-            text += &grid.markdown();
-            text += "\n";
+            page.table(grid.clone(), |_| "");
         }
         if !self.claims.is_empty() {
-            text += &claims_grid(&self.claims).markdown();
-            text += "\n";
+            page.heading("What the paper says");
+            page.table(claims_grid(&self.claims), |_| "");
         }
-        for line in self.conditions.lines() {
-            text += &format!("- {line}\n");
-        }
-        text
-    }
-
-    /// As a page, with the charts above.
-    fn html(&self, title: &str, command: &str) -> String {
-        let mut body = self.charts.clone();
-        let claims = claims_grid(&self.claims);
-        let claims = (!claims.rows.is_empty()).then_some(("What the paper says", claims));
-        for (title, grid) in self.grids.iter().chain(&claims) {
-            let title = if title.is_empty() { "Medians" } else { title };
-            body += &format!("<h2>{}</h2>{}", escape(title), grid.html(|_| ""));
-        }
-        for sentence in self.conditions.lines() {
-            body += &format!("<p class=\"hint\">{}</p>", escape(sentence));
-        }
-        html::page(title, command, &body)
+        page.list(
+            self.conditions.lines().map(str::to_string).collect(),
+            Vec::new(),
+        );
+        page
     }
 }
 
@@ -246,34 +192,26 @@ impl<'a> Place<'a> {
         if let Some(path) = &arguments.update {
             document::check(path, &arguments.name)?;
         }
-        let json = match &arguments.json {
-            Some(path) => {
-                let created = File::create(path);
-                let file = created.map_err(|error| Error::machine("create", path, error))?;
-                Some((path.as_path(), file))
-            }
-            None => None,
-        };
+        let json = arguments.json.as_deref().map(run::create).transpose()?;
         Ok(Place { arguments, json })
     }
 
     /// Writes and prints what was asked for.
     pub(super) fn finish(self, title: &str, found: Value, shown: &Shown) -> Result<()> {
         if let Some((path, mut file)) = self.json {
-            let text = format!("{:#}\n", with_claims(found, shown));
-            file.write_all(text.as_bytes())
-                .map_err(|error| Error::machine("write", path, error))?;
+            run::write_json(path, &mut file, &with_claims(found, shown))?;
         }
-        let command = command(self.arguments);
-        let markdown = shown.markdown(&command);
+        let command = words::command(&["--markdown"]);
+        let page = shown.page(title, &command);
+        let markdown = page.part("");
         let mut text = shown.terminal(title);
         if self.arguments.markdown {
             text += "\n";
             text += &markdown;
         }
         if let Some(path) = &self.arguments.html {
-            let page = shown.html(title, &command);
-            std::fs::write(path, page).map_err(|error| Error::machine("write", path, error))?;
+            std::fs::write(path, page.html())
+                .map_err(|error| Error::machine("write", path, error))?;
         }
         if let Some(path) = &self.arguments.update {
             document::update(path, &self.arguments.name, &markdown)?;
@@ -295,9 +233,6 @@ fn with_claims(mut found: Value, shown: &Shown) -> Value {
         })
     };
     let claims: Vec<Value> = shown.claims.iter().map(claim).collect();
-    if found.is_null() {
-        found = json!({"schema": "kvzone-analysis/1"});
-    }
     found["claims"] = claims.into();
     found
 }
@@ -312,35 +247,4 @@ pub(super) fn ratio_text(comparison: Option<Comparison>) -> String {
         Verdict::Unknown | Verdict::Higher | Verdict::Lower | Verdict::Equal => "",
     };
     found.text() + doubt
-}
-
-/// The command that makes the table again, without its folder.
-fn command(arguments: &ReproduceArguments) -> String {
-    let mut words = format!("kvzone reproduce {}", arguments.name);
-    let mut add = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            words += &format!(" --{name} {value}");
-        }
-    };
-    let listed =
-        |values: &[String]| (!values.is_empty()).then(|| format!("\"{}\"", values.join(",")));
-    add("scale", arguments.scale.map(|scale| scale.to_string()));
-    add("repeat", arguments.repeat.map(|repeat| repeat.to_string()));
-    add("stores", listed(&arguments.stores));
-    add("points", listed(&arguments.points));
-    add(
-        "operations",
-        arguments.operations.map(|count| count.to_string()),
-    );
-    if arguments.seconds != super::SECONDS {
-        add("seconds", Some(arguments.seconds.to_string()));
-    }
-    if arguments.seed != 1 {
-        add("seed", Some(arguments.seed.to_string()));
-    }
-    add("memory", arguments.memory.map(|bytes| bytes.to_string()));
-    if arguments.all_points {
-        words += " --all-points";
-    }
-    words
 }

@@ -1,114 +1,95 @@
-//! Measures a figure that compares stores: a campaign for each of its points.
+//! Measures a figure: a campaign for each of its points.
 
 use std::time::Duration;
 
 use kvzone_core::adapter::{Availability, Profile};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{Beside, KeySource, Load, SizeChoice, Until};
-use kvzone_core::key_patterns::KeyPattern;
+use kvzone_core::job::{Act, Beside, KeySource, Load, Popularity, SizeChoice, Step, Until};
+use kvzone_core::key_patterns::{DataSet, KeyPattern};
 use kvzone_core::record::{Phase, Report, Run, SCHEMA, Status};
 use kvzone_core::report::summary::different_answers;
 use kvzone_core::report::text::{bytes, grouped, three_digits};
-use kvzone_core::workload;
+use kvzone_core::workload::{self, OperationKind};
 use serde_json::Value;
 
-use super::columns::{OF_FILE, RATE};
-use super::figure::{
-    Contestant, Defaults, Figure, KeyKind, PageCache, Paper, Point, Rate, Scan, Setting,
-};
+use super::columns::RATE_OF;
+use super::figure::{Contestant, Figure, Point, StepKind, amount};
 use super::measured::{Cell, Measured, PointUsed, Round};
-use super::p_fetch::ReadAhead;
-use super::{ReproduceArguments, chosen, device};
-use crate::datasets::Keys;
+use super::read_ahead::ReadAhead;
+use super::{ReproduceArguments, chosen};
+use crate::datasets::{self, Keys};
 use crate::place;
 use crate::run::Stage;
 use crate::run::campaign::{Campaign, Contender};
 use crate::supervisor::Patience;
 
-/// The request, with the defaults filled in.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
-    pub(super) arguments: &'a ReproduceArguments,
-    pub(super) scale: f64,
-    pub(super) repeat: u32,
-}
-
-impl<'a> Asked<'a> {
-    /// The command line, and what it does not say.
-    pub(super) fn of(arguments: &'a ReproduceArguments, defaults: Defaults) -> Asked<'a> {
-        Asked {
-            arguments,
-            scale: arguments.scale.unwrap_or(defaults.scale),
-            repeat: arguments.repeat.unwrap_or(defaults.rounds),
-        }
-    }
-
-    /// Nothing measured yet.
-    pub(super) fn nothing(&self, stores: Vec<Contestant>) -> Measured {
-        Measured {
-            stores,
-            repeat: self.repeat,
-            seed: self.arguments.seed,
-            scale: self.scale,
-            ..Measured::default()
-        }
-    }
-}
-
 /// Name of the step whose figures a figure shows, where a load is followed by steps.
-pub(super) const MEASURED: &str = "measured";
+const MEASURED: &str = "measured";
+/// Alphard on a block device.
+const RAW: &str = "alphard-raw";
+/// The part of its own peak that a store is asked for.
+const SHARE: f64 = 0.7;
+/// Keys of a data set, at least, if it has so many.
+const LEAST_KEYS: u64 = 20_000;
+/// Data by memory of the ForestDB paper's largest data set: 112 GB and 32 GB.
+const URL_BY_MEMORY: f64 = 3.5;
 
 /// How much there is at a point.
-#[derive(Debug)]
-pub(super) struct Size {
+struct Size {
     /// The source of keys, and the size of entries.
-    pub(super) keys: Keys,
-    /// How many.
-    pub(super) count: u64,
+    keys: Keys,
+    count: u64,
     /// A worker's limit of memory unless asked otherwise; none: unlimited.
-    pub(super) memory: Option<u64>,
+    memory: Option<u64>,
 }
 
-impl Size {
-    /// So many made-up keys.
-    pub(super) fn made_up(point: &Point, count: u64, memory: Option<u64>) -> Size {
-        let source = match point.keys {
-            KeyKind::TwoLevel(_) => KeySource::Pattern(KeyPattern::TwoLevel),
-            KeyKind::Spread(_) | KeyKind::Set(_) => KeySource::Spread,
+/// Made-up keys.
+fn made_up(point: &Point) -> Keys {
+    Keys {
+        are_default: false,
+        source: match point.two_level {
+            true => KeySource::Pattern(KeyPattern::TwoLevel),
+            false => KeySource::Spread,
+        },
+        key_bytes: SizeChoice::Fixed(point.key_bytes),
+        value_bytes: SizeChoice::Fixed(point.value_bytes),
+        sample: None,
+        kept: None,
+    }
+}
+
+/// The steps behind a load.
+fn steps(point: &Point, load: &Load) -> Vec<Step> {
+    let step = |(number, step): (usize, &super::figure::StepOf)| {
+        let work = || {
+            let operations = (load.keys as f64 * step.keys) as u64;
+            Box::new(Load {
+                workload: step.workload.clone(),
+                until: Until::Operations(operations.max(1)),
+                mix: step.mix.clone(),
+                threads: step.threads.unwrap_or(load.threads),
+                batch: step.batch.unwrap_or(load.batch),
+                ..load.clone()
+            })
         };
-        Size {
-            keys: Keys {
-                are_default: false,
-                source,
-                key_bytes: SizeChoice::Fixed(key_bytes(point)),
-                value_bytes: SizeChoice::Fixed(point.value_bytes),
-                sample: None,
-                kept: None,
-            },
-            count,
-            memory,
-        }
-    }
-}
-
-/// Bytes of a made-up key.
-pub(super) fn key_bytes(point: &Point) -> u64 {
-    match point.keys {
-        KeyKind::TwoLevel(bytes) | KeyKind::Spread(bytes) => bytes,
-        KeyKind::Set(_) => 0,
-    }
-}
-
-/// Bytes of an entry of made-up keys.
-pub(super) fn entry_bytes(point: &Point) -> f64 {
-    (key_bytes(point) + point.value_bytes) as f64
+        let act = match step.act {
+            StepKind::Work => Act::Work(work()),
+            StepKind::Reopen => Act::Reopen,
+            StepKind::Compact => Act::Compact,
+            StepKind::Compacting => Act::Compacting(work()),
+        };
+        let name = match number + 1 == point.steps.len() {
+            true => MEASURED.to_string(),
+            false => format!("step-{number}"),
+        };
+        Step { name, act }
+    };
+    point.steps.iter().enumerate().map(step).collect()
 }
 
 /// A figure under way.
 struct Runner<'a> {
-    figure: &'static Figure,
-    paper: &'static Paper,
-    asked: Asked<'a>,
+    arguments: &'a ReproduceArguments,
     measured: Measured,
     report: Report,
 }
@@ -116,18 +97,22 @@ struct Runner<'a> {
 /// Measures every point that is asked for; the JSON is the report of all runs.
 pub(super) fn measure(
     figure: &'static Figure,
-    paper: &'static Paper,
-    asked: Asked<'_>,
+    arguments: &ReproduceArguments,
 ) -> Result<(Measured, Value)> {
-    let arguments = asked.arguments;
-    let stores = chosen::contestants(figure.stores, &arguments.stores)?;
-    let asked_for = (arguments.points.as_slice(), arguments.all_points);
-    let points = chosen::points(figure.name, figure.points, asked_for)?;
+    let points = chosen::points(figure, &arguments.points, arguments.all_points)?;
     let mut runner = Runner {
-        figure,
-        paper,
-        asked,
-        measured: asked.nothing(stores),
+        arguments,
+        measured: Measured {
+            figure,
+            points: Vec::new(),
+            stores: chosen::contestants(figure, &arguments.stores)?,
+            cells: Vec::new(),
+            warnings: Vec::new(),
+            is_contradicted: false,
+            repeat: arguments.repeat.unwrap_or(figure.paper.rounds),
+            seed: arguments.seed,
+            scale: arguments.scale.unwrap_or(figure.paper.scale),
+        },
         report: Report {
             schema: SCHEMA.to_string(),
             machine: Value::Null,
@@ -164,10 +149,10 @@ impl Runner<'_> {
     /// then that should be there.
     fn leave_out_missing(&mut self) -> Result<()> {
         for one in std::mem::take(&mut self.measured.stores) {
-            let found = one.may_miss.then(|| crate::stores::find(one.store));
+            let found = one.may_miss.then(|| crate::stores::find(&one.store));
             let probed = found.transpose()?.map(|adapter| adapter.probe());
             if let Some(Availability::Missing { what, remedy }) = probed {
-                let label = one.label;
+                let label = &one.label;
                 self.warn([format!("{label} is left out: {what}; to get it: {remedy}")]);
             } else {
                 self.measured.stores.push(one);
@@ -179,7 +164,7 @@ impl Runner<'_> {
     /// One for all stores, or one for each where each has a rate of its own.
     fn campaigns(&mut self, point: &'static Point) -> Result<Vec<Campaign>> {
         let common = self.campaign(point)?;
-        let Rate::Share(of, part) = point.rate else {
+        let Some(of) = &point.share_of else {
             return Ok(vec![common]);
         };
         let Some(place) = self.measured.place(of) else {
@@ -188,25 +173,25 @@ impl Runner<'_> {
                 point.label
             )));
         };
-        let left_out = without_peak(&self.measured, point.label, (of, place));
+        let left_out = without_peak(&self.measured, &point.label, (of, place));
         self.warn(left_out);
         let own = |one: &Contestant| {
             // A store without a peak is not asked for a part of it: `without_peak` tells so.
-            let peak = peak(&self.measured, place, one.label)?;
+            let peak = peak(&self.measured, place, &one.label)?;
             let mut own = common.clone();
             own.contenders
-                .retain(|contender| contender.variant.as_deref() == Some(one.label));
+                .retain(|contender| contender.variant.as_ref() == Some(&one.label));
             own.loads
                 .iter_mut()
-                .for_each(|load| load.rate = Some((peak * part).max(1.0)));
+                .for_each(|load| load.rate = Some((peak * SHARE).max(1.0)));
             Some(own)
         };
         Ok(self.measured.stores.iter().filter_map(own).collect())
     }
 
     fn campaign(&self, point: &Point) -> Result<Campaign> {
-        let arguments = self.asked.arguments;
-        let size = (self.paper.size)(point, self.asked)?;
+        let (arguments, paper) = (self.arguments, self.measured.figure.paper);
+        let size = self.size(point)?;
         let memory_limit_bytes = arguments.memory.or(size.memory);
         let memory = memory_limit_bytes.unwrap_or(0);
         let contenders = self.measured.stores.iter();
@@ -215,19 +200,19 @@ impl Runner<'_> {
         let loads = loads.map(|workload| self.load(point, workload, &size));
         let loads: Vec<Load> = loads.collect();
         Ok(Campaign {
-            steps: loads.first().map(self.paper.steps).unwrap_or_default(),
+            steps: loads.first().map_or(Vec::new(), |load| steps(point, load)),
             contenders: contenders.map(contender).collect(),
             loads,
             _kept: size.keys.kept.into_iter().collect(),
             record: None,
-            repeat: self.asked.repeat,
+            repeat: self.measured.repeat,
             seed: arguments.seed,
-            durability: self.paper.durability,
-            budget_bytes: self.paper.cache.bytes(memory),
+            durability: paper.durability,
+            budget_bytes: amount(&paper.cache, memory).unwrap_or(0),
             memory_limit_bytes,
             profile: Profile::Equal,
-            cold: point.cache == PageCache::Cold,
-            warm: point.cache == PageCache::Warm,
+            cold: point.cold,
+            warm: point.warm,
             reopen: None,
             directory: arguments.dir.clone(),
             patience: Patience {
@@ -236,10 +221,49 @@ impl Runner<'_> {
         })
     }
 
+    /// How much there is at a point, and how much memory.
+    fn size(&self, point: &Point) -> Result<Size> {
+        let paper = self.measured.figure.paper;
+        let scale = self.measured.scale;
+        let least = amount(&paper.least_memory, 0).unwrap_or(0);
+        let limited = |bytes: f64| Some((bytes as u64).max(least));
+        let Some(name) = &point.set else {
+            let data = (point.full_bytes * scale).max(paper.least_bytes);
+            let keys = (data / point.entry_bytes()) as u64;
+            return Ok(Size {
+                keys: made_up(point),
+                count: keys.max(u64::from(point.threads) * 2).max(16),
+                memory: paper.memory_by_data.and_then(|part| limited(data * part)),
+            });
+        };
+        let set = datasets::find(name)?;
+        let scaled = |documents: u64| (documents as f64 * scale) as u64;
+        let most = scaled(DataSet::Url.documents());
+        // Sets of this machine take what it has, up to the size of url.
+        let least_keys = LEAST_KEYS.min(most.max(16));
+        let count = match set {
+            datasets::Set::Published(data) => scaled(data.documents()).max(least_keys),
+            datasets::Set::Real(real) => real.count(most.max(least_keys))?,
+        };
+        let url_bytes = most * (111 + DataSet::Url.document_bytes());
+        Ok(Size {
+            keys: set.keys(count, &self.arguments.dir)?,
+            count,
+            memory: limited(url_bytes as f64 / URL_BY_MEMORY),
+        })
+    }
+
     fn load(&self, point: &Point, workload: &str, size: &Size) -> Load {
-        let arguments = self.asked.arguments;
-        let own = (self.paper.operations)(point, workload, size.count, self.asked.scale);
-        let (least, most) = batch(point, workload);
+        let arguments = self.arguments;
+        let paper = self.measured.figure.paper;
+        let by_keys = |part: f64| ((size.count as f64 * part) as u64).max(1);
+        let own = match (point.operations, workload) {
+            (Some(full), _) => Some(((full * self.measured.scale) as u64).max(1)),
+            (None, "overwrite") => Some(by_keys(paper.overwrites)),
+            (None, fill) => fill.starts_with("fill-").then_some(size.count),
+        };
+        let (least, most) = point.batch_of(workload);
+        let part = point.scan_part.map(|part| (size.count / part).max(1));
         Load {
             workload: workload.to_string(),
             seed: arguments.seed,
@@ -254,46 +278,40 @@ impl Runner<'_> {
             threads: point.threads,
             batch: most,
             batch_least: (least < most).then_some(least),
-            rate: match point.rate {
-                Rate::Of(rate) => Some(rate),
-                Rate::Peak | Rate::Share(..) => None,
-            },
+            rate: point.rate,
             beside: point.writer_rate.map(|rate| Beside {
-                kind: kvzone_core::workload::OperationKind::Update,
+                kind: OperationKind::Update,
                 threads: 1,
                 rate: Some(rate),
             }),
             update_percent: point.update_percent.filter(|_| workload == "mixed"),
-            scan_entries: point.scan.map(|scan| match scan {
-                Scan::Entries(entries) => SizeChoice::Fixed(entries),
-                Scan::Part(part) => SizeChoice::Fixed((size.count / part).max(1)),
+            scan_entries: point.scan_entries.or(part).map(SizeChoice::Fixed),
+            popularity: point.skew.map(|exponent| Popularity::Groups {
+                exponent,
+                groups: 20_000,
             }),
-            popularity: point.popularity(),
             verify_every: 64,
-            compressible: self.paper.compressible,
+            compressible: paper.compressible,
             ..Load::default()
         }
     }
 
     /// A store with the paper's settings, and then its own.
     fn contender(&self, one: &Contestant, point: &Point, memory: u64) -> Contender {
-        let papers = self.paper.settings.iter();
-        let papers = papers
-            .filter(|(stores, _)| stores.contains(&one.store))
-            .flat_map(|(_, settings)| settings.iter().copied());
-        let own = one.options.iter().chain(point.options);
-        let own = own.map(|(name, value)| (*name, Setting::Is(value)));
-        let device = self.asked.arguments.device.as_ref();
-        let device = device.filter(|_| one.store == super::alphard::RAW);
+        let papers = self.measured.figure.paper.settings.get(&one.store);
+        let all = papers.into_iter().flatten().chain(&one.options);
+        let all = all.chain(&point.options).map(|(name, value)| {
+            let value = amount(value, memory).map_or(value.clone(), |bytes| bytes.to_string());
+            (name.clone(), value)
+        });
+        let device = self.arguments.device.as_ref();
+        let device = device.filter(|_| one.store == RAW);
         let device = device.map(|path| ("device".to_string(), path.display().to_string()));
-        let options = papers
-            .chain(own)
-            .map(|(name, value)| (name.to_string(), value.text(memory)));
         Contender {
-            overrides: options.chain(device).collect(),
+            overrides: all.chain(device).collect(),
             compact: one.compact,
-            variant: Some(one.label.to_string()),
-            ..Contender::of(one.store)
+            variant: Some(one.label.clone()),
+            ..Contender::of(&one.store)
         }
     }
 
@@ -304,15 +322,15 @@ impl Runner<'_> {
             self.measured.points.push(point_used(point, campaign));
         }
         let place = self.measured.points.len() - 1;
-        for workload in point.workloads {
+        for workload in &point.workloads {
             let runs = report.runs.iter().filter(|run| run.workload == *workload);
             let runs: Vec<&Run> = runs.collect();
             for contender in &campaign.contenders {
                 let one = self.measured.stores.iter();
-                let mut one = one.filter(|one| contender.variant.as_deref() == Some(one.label));
+                let mut one = one.filter(|one| contender.variant.as_ref() == Some(&one.label));
                 if let Some(one) = one.next() {
                     let has_steps = !campaign.steps.is_empty();
-                    let cell = cell_of((place, workload), one.label, &runs, has_steps);
+                    let cell = cell_of((place, workload.as_str()), &one.label, &runs, has_steps);
                     self.measured.cells.push(cell);
                 }
             }
@@ -322,33 +340,11 @@ impl Runner<'_> {
             }
         }
         for run in &mut report.runs {
-            run.extra.insert("point".to_string(), point.label.into());
+            run.extra
+                .insert("point".to_string(), point.label.clone().into());
         }
         self.report.machine = report.machine;
         self.report.runs.extend(report.runs);
-        if self.figure.columns.iter().any(|it| it.head == OF_FILE.head) {
-            self.measure_file(point, place, &campaign.loads[0])?;
-        }
-        Ok(())
-    }
-
-    /// Measures one thread that writes as many bytes to one file.
-    fn measure_file(&mut self, point: &Point, place: usize, load: &Load) -> Result<()> {
-        let data = load.keys * entry_bytes(point) as u64;
-        let Some(rate) = device::file_rate(self.asked.arguments, data)? else {
-            return Ok(());
-        };
-        self.measured.points[place].conditions += &format!(
-            "{}: one thread writes as many bytes to one file, in writes of 1 MiB, at {} MB/s.\n",
-            point.label,
-            three_digits(rate / 1e6)
-        );
-        let cells = self.measured.cells.iter_mut();
-        for cell in cells.filter(|cell| cell.point == place) {
-            for round in cell.rounds.iter_mut().filter(|it| it.found.is_object()) {
-                round.found["file_bytes_per_second"] = rate.into();
-            }
-        }
         Ok(())
     }
 }
@@ -381,26 +377,10 @@ fn point_used(point: &Point, campaign: &Campaign) -> PointUsed {
             grouped(value_bytes),
             bytes(load.keys as f64 * (key_bytes + value_bytes)),
         ),
-        published: point.published,
     }
 }
 
-/// Entries of a batch; what only reads, without a writer, has none.
-fn batch(point: &Point, workload: &str) -> (u32, u32) {
-    let only_reads = match workload {
-        "mixed" => point.update_percent == Some(0),
-        "read-random" | "scan-random" => point.writer_rate.is_none(),
-        _ => false,
-    };
-    if only_reads { (1, 1) } else { point.batch }
-}
-
-fn cell_of(
-    (point, workload): (usize, &'static str),
-    label: &'static str,
-    runs: &[&Run],
-    has_steps: bool,
-) -> Cell {
+fn cell_of((point, workload): (usize, &str), label: &str, runs: &[&Run], has_steps: bool) -> Cell {
     let own = |run: &&&Run| run.extra.get("variant").is_some_and(|it| it == label);
     let all: Vec<&Run> = runs.iter().filter(own).copied().collect();
     let broken = all.iter().find(|run| run.status != Status::Ok);
@@ -426,8 +406,8 @@ fn cell_of(
     };
     Cell {
         point,
-        label: label.into(),
-        workload,
+        label: label.to_string(),
+        workload: workload.to_string(),
         version: all.iter().find_map(|run| run.version.clone()),
         failure: broken.map(|run| run.status.name().to_string()),
         rounds: repeats.into_iter().map(round).collect(),
@@ -436,14 +416,14 @@ fn cell_of(
 
 /// A store's operations a second at a point.
 fn peak(measured: &Measured, point: usize, label: &str) -> Option<f64> {
-    measured.value(measured.cell(point, label)?, RATE)
+    measured.cell("", point, label)?.median(RATE_OF)
 }
 
 /// One line for each store that has no rate at a point to take a part of.
 fn without_peak(measured: &Measured, point: &str, (of, place): (&str, usize)) -> Vec<String> {
-    let has_none = |one: &&Contestant| peak(measured, place, one.label).is_none();
+    let has_none = |one: &&Contestant| peak(measured, place, &one.label).is_none();
     let told = |one: &Contestant| {
-        let why = measured.cell(place, one.label);
+        let why = measured.cell("", place, &one.label);
         let why = why.and_then(|cell| cell.failure.as_deref());
         format!(
             "{point}: {} is left out: it has no rate at {of:?} to take a part of ({})",
@@ -456,44 +436,40 @@ fn without_peak(measured: &Measured, point: &str, (of, place): (&str, usize)) ->
 
 #[cfg(test)]
 mod tests {
-    use super::super::figure::store;
+    use super::super::figure;
     use super::*;
     use serde_json::json;
 
     #[test]
     fn a_store_without_a_peak_is_asked_for_no_part_of_it_and_that_is_told() {
-        let cell = |label, found| Cell::once(0, label, found);
+        let cell = |label: &str, failure: Option<&str>, found| Cell {
+            point: 0,
+            label: label.to_string(),
+            workload: String::new(),
+            version: None,
+            failure: failure.map(str::to_string),
+            rounds: vec![Round {
+                found,
+                ..Round::default()
+            }],
+        };
         let measured = Measured {
-            stores: vec![store("sqlite"), store("berkeleydb")],
+            figure: &figure::all().unwrap()[0],
+            points: Vec::new(),
+            stores: vec![figure::plain("sqlite"), figure::plain("berkeleydb")],
             cells: vec![
-                cell("sqlite", json!({"ops_per_second": 5_000.0})),
-                Cell {
-                    failure: Some("hung".to_string()),
-                    ..cell("berkeleydb", Value::Null)
-                },
+                cell("sqlite", None, json!({"ops_per_second": 5_000.0})),
+                cell("berkeleydb", Some("hung"), Value::Null),
             ],
-            ..Measured::default()
+            warnings: Vec::new(),
+            is_contradicted: false,
+            repeat: 1,
+            seed: 1,
+            scale: 1.0,
         };
         assert_eq!(peak(&measured, 0, "sqlite"), Some(5_000.0));
         let told = without_peak(&measured, "1 KB 70 %", ("1 KB peak", 0));
         let expected = "1 KB 70 %: berkeleydb is left out: it has no rate at \"1 KB peak\" to take a part of (hung)";
         assert_eq!(told, [expected]);
-    }
-
-    #[test]
-    fn only_what_writes_has_batches() {
-        let point = Point {
-            batch: (10, 100),
-            update_percent: Some(0),
-            ..Point::PLAIN
-        };
-        assert_eq!(batch(&point, "mixed"), (1, 1));
-        assert_eq!(batch(&point, "overwrite"), (10, 100));
-        assert_eq!(batch(&point, "read-random"), (1, 1));
-        let beside = Point {
-            writer_rate: Some(1.0),
-            ..point
-        };
-        assert_eq!(batch(&beside, "read-random"), (10, 100));
     }
 }

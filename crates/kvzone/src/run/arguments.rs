@@ -17,7 +17,7 @@ use kvzone_core::job::{
 };
 use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::nearest;
-use kvzone_core::workload::{MIXED, OperationKind, Sizes, find, is_trace};
+use kvzone_core::workload::{MIXED, OperationKind, find, is_trace};
 
 use super::campaign::{Campaign, Contender};
 use super::job_file;
@@ -204,9 +204,9 @@ pub(crate) struct RunArguments {
     /// Write every figure of every round as JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// Write each chart as a file of its own (SVG) into a folder
-    #[arg(long, value_name = "DIR")]
-    pub(crate) svg: Option<PathBuf>,
+    /// Write the tables, ratios and warnings as Markdown, for continuous integration
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
     /// Write every run as a line of comma-separated values
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
@@ -272,17 +272,14 @@ impl RunArguments {
                 return Ok::<_, Error>(load);
             }
             let workload = find(name)?;
-            let own = workload
-                .sizes
-                .map_or_else(|| Ok(Sizes::default()), |of| of())?;
             let writers = self
                 .writers
                 .or(Some(workload.writers).filter(|&count| count > 0));
-            let key_bytes = own
+            let key_bytes = workload
                 .key
                 .filter(|_| keys.are_default)
                 .unwrap_or(keys.key_bytes);
-            let value_bytes = value_size.or(own.value).unwrap_or(keys.value_bytes);
+            let value_bytes = value_size.or(workload.value).unwrap_or(keys.value_bytes);
             let entry = (key_bytes.mean() + value_bytes.mean()).max(1.0);
             Ok(Load {
                 workload: workload.name.to_string(),
@@ -321,7 +318,7 @@ impl RunArguments {
                 update_percent: self.update_percent,
                 mix: self.mix.clone().map(|Mix(mix)| mix),
                 lifetime: self.lifetime,
-                scan_entries: self.scan_length.or(own.scan),
+                scan_entries: self.scan_length.or(workload.scan),
                 popularity: self.popularity,
                 verify_every: self.verify_every,
                 compressible: self.compressible,

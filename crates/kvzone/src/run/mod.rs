@@ -23,13 +23,13 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::record::{Report, Run, Status};
-use kvzone_core::report::charts::charts;
 use kvzone_core::report::summary::{Summary, different_answers, summarize};
 use kvzone_core::report::{html, terminal, text};
+use serde::Serialize;
 
-use crate::output;
 use crate::stop::{STOPPED, Stop};
 use crate::supervisor::Watcher;
+use crate::{output, words};
 pub(crate) use arguments::RunArguments;
 use campaign::Audience;
 
@@ -47,6 +47,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     let json = arguments.json.as_deref().map(create).transpose()?;
     let page = arguments.html.as_deref().map(create).transpose()?;
     let csv = arguments.csv.as_deref().map(create).transpose()?;
+    let markdown = arguments.markdown.as_deref().map(create).transpose()?;
     let mut stage = Stage::new()?;
     let outcome = campaign.run(&mut stage);
     stage.close();
@@ -55,20 +56,12 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     if let Some((path, mut file)) = json {
         write_json(path, &mut file, &outcome.report)?;
     }
-    if let Some((path, mut file)) = page {
-        let words: Vec<String> = std::env::args().skip(1).collect();
-        let command = format!("kvzone {}", words.join(" "));
-        let page = html::render(&outcome.report, &summaries, &command);
-        file.write_all(page.as_bytes())
-            .map_err(|error| Error::machine("write", path, error))?;
-    }
-    if let Some((path, mut file)) = csv {
-        file.write_all(outcome.report.csv().as_bytes())
-            .map_err(|error| Error::machine("write", path, error))?;
-    }
-    if let Some(folder) = &arguments.svg {
-        write_charts(folder, &outcome.report, &summaries)?;
-    }
+    let command = words::command(&[]);
+    let report = &outcome.report;
+    write(csv, || report.csv())?;
+    let built = html::page(report, &summaries, &command);
+    write(page, || built.html())?;
+    write(markdown, || built.markdown())?;
     let mut text: String = summaries.iter().map(terminal::render).collect();
     for warning in &outcome.warnings {
         text += &format!("Warning: {warning}\n");
@@ -80,32 +73,6 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     Ok(exit_code(&outcome.report, &summaries))
 }
 
-/// A file a chart: `WORKLOAD-CHART.svg`.
-fn write_charts(folder: &Path, report: &Report, summaries: &[Summary]) -> Result<()> {
-    std::fs::create_dir_all(folder)
-        .map_err(|error| Error::machine("make folder", folder, error))?;
-    for summary in summaries {
-        for chart in charts(report, summary) {
-            let workload = crate::place::file_name(&summary.workload);
-            let (threads, value) = (summary.conditions.threads, summary.conditions.value_size);
-            // Alone, a workload needs nothing that tells it apart.
-            let is_alone = summaries
-                .iter()
-                .filter(|it| it.workload == summary.workload)
-                .count()
-                == 1;
-            let apart = match is_alone {
-                true => String::new(),
-                false => format!("-{threads}-threads-{value}-bytes"),
-            };
-            let path = folder.join(format!("{workload}{apart}-{}.svg", chart.slug));
-            std::fs::write(&path, chart.file(summary))
-                .map_err(|error| Error::machine("write", &path, error))?;
-        }
-    }
-    Ok(())
-}
-
 /// A file that will be written at the end.
 pub(crate) fn create(path: &Path) -> Result<(&Path, File)> {
     match File::create(path) {
@@ -114,8 +81,17 @@ pub(crate) fn create(path: &Path) -> Result<(&Path, File)> {
     }
 }
 
+/// Writes text to a file that was created, if one was asked for.
+fn write(file: Option<(&Path, File)>, text: impl Fn() -> String) -> Result<()> {
+    let Some((path, mut file)) = file else {
+        return Ok(());
+    };
+    file.write_all(text().as_bytes())
+        .map_err(|error| Error::machine("write", path, error))
+}
+
 /// Writes a report as JSON.
-pub(crate) fn write_json(path: &Path, file: &mut File, report: &Report) -> Result<()> {
+pub(crate) fn write_json(path: &Path, file: &mut File, report: &impl Serialize) -> Result<()> {
     let mut bytes =
         serde_json::to_vec_pretty(report).map_err(|error| Error::machine("write", path, error))?;
     bytes.push(b'\n');
@@ -147,6 +123,15 @@ fn exit_code(report: &Report, summaries: &[Summary]) -> ExitCode {
     }
 }
 
+/// A bar on a terminal; elsewhere nothing.
+pub(crate) fn progress_bar(template: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(template);
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
 /// Progress on a terminal, notes on standard error everywhere.
 pub(crate) struct Stage {
     bar: ProgressBar,
@@ -162,12 +147,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// Listens to Ctrl-C from now on.
     pub(crate) fn new() -> Result<Stage> {
-        let bar = if std::io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {msg}");
-            ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        } else {
-            ProgressBar::hidden()
-        };
+        let bar = progress_bar("{bar:20} {pos}/{len} {msg}");
         let now = Instant::now();
         Ok(Stage {
             bar,

@@ -25,42 +25,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cambium::Durability;
-use kvzone_core::adapter::{Adapter, Availability, Capabilities, OpenRequest, OpenStore};
+use kvzone_core::adapter::{Availability, Capabilities, OpenRequest, OpenStore};
 use kvzone_core::error::{Error, Result};
+
+use super::library::Foreign;
 
 const NAME: &str = "fjall";
 
 /// See the essay.
-pub(super) struct Fjall;
-
-impl Adapter for Fjall {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "LSM-tree in Rust with a journal; leveled compaction"
-    }
-
-    fn probe(&self) -> Availability {
-        probe()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            durabilities: &[Durability::Written, Durability::Synced],
-            ..Capabilities::BEST
-        }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(Plan::new(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        open(&Plan::new(request)?, request)
-    }
-}
+pub(super) const FJALL: Foreign = Foreign {
+    name: NAME,
+    summary: "LSM-tree in Rust with a journal; leveled compaction",
+    probe: || probe(),
+    capabilities: Capabilities {
+        durabilities: &[Durability::Written, Durability::Synced],
+        ..Capabilities::BEST
+    },
+    capabilities_for: None,
+    settings: |request| Ok(Plan::new(request)?.printed),
+    open: |request| open(&Plan::new(request)?, request),
+};
 
 /// Every setting, decided.
 #[cfg_attr(not(feature = "fjall"), allow(dead_code))]

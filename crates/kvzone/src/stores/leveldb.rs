@@ -41,8 +41,7 @@ use std::time::{Duration, Instant};
 
 use cambium::Durability;
 use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, FILTER_BITS, OpenRequest, OpenStore,
-    Profile, Session,
+    Capabilities, DurabilityName, FILTER_BITS, OpenRequest, OpenStore, Profile, Session,
 };
 use kvzone_core::error::{Error, Result};
 
@@ -50,7 +49,7 @@ use cambium_foreign::functions;
 use cambium_foreign::library::{Handle, Library, unfit};
 use cambium_foreign::log_structured::{Functions, LEVELDB as WANTED};
 
-use super::library::availability;
+use super::library::{Foreign, availability};
 use super::log_structured::{Database, Opening};
 use super::settings::Settings;
 
@@ -149,41 +148,25 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
 }
 
 /// See the essay.
-pub(super) struct LevelDb;
-
-impl Adapter for LevelDb {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "LSM-tree with a log; leveled compaction on one thread"
-    }
-
-    fn probe(&self) -> Availability {
-        availability(load().map(|loaded| (loaded.version.clone(), loaded.path.clone())))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            durabilities: &[Durability::Written, Durability::Synced],
-            ..Capabilities::BEST
-        }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(plan(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+pub(super) const LEVELDB: Foreign = Foreign {
+    name: NAME,
+    summary: "LSM-tree with a log; leveled compaction on one thread",
+    probe: || availability(load().map(|loaded| (loaded.version.clone(), loaded.path.clone()))),
+    capabilities: Capabilities {
+        durabilities: &[Durability::Written, Durability::Synced],
+        ..Capabilities::BEST
+    },
+    capabilities_for: None,
+    settings: |request| Ok(plan(request)?.printed),
+    open: |request| {
         let plan = plan(request)?;
         let loaded = load()?;
         let mut opening = Opening::new(NAME, &loaded.functions)?;
         apply(loaded, &plan, &mut opening)?;
         let database = opening.open(&request.folder)?;
         Ok(Arc::new(Open { database }))
-    }
-}
+    },
+};
 
 fn apply(loaded: &'static Loaded, plan: &Plan, opening: &mut Opening) -> Result<()> {
     let (functions, own) = (&loaded.functions, &loaded.own);

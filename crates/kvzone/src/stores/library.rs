@@ -1,11 +1,58 @@
 //! What is found of the libraries of foreign stores ([`cambium_foreign::library`]),
 //! as an adapter answers it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cambium::Durability;
-use kvzone_core::adapter::{Availability, DurabilityName, OpenRequest};
+use kvzone_core::adapter::{
+    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore,
+};
 use kvzone_core::error::{Error, Result};
+
+/// A foreign store as data: what [`Adapter`] asks.
+pub(super) struct Foreign {
+    pub(super) name: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) probe: fn() -> Availability,
+    pub(super) capabilities: Capabilities,
+    /// What a request changes of them.
+    pub(super) capabilities_for: Option<fn(&OpenRequest, Capabilities) -> Capabilities>,
+    pub(super) settings: fn(&OpenRequest) -> Result<BTreeMap<String, String>>,
+    pub(super) open: fn(&OpenRequest) -> Result<Arc<dyn OpenStore>>,
+}
+
+impl Adapter for Foreign {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn summary(&self) -> &'static str {
+        self.summary
+    }
+
+    fn probe(&self) -> Availability {
+        (self.probe)()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
+        let changed = self.capabilities_for;
+        changed.map_or(self.capabilities, |of| of(request, self.capabilities))
+    }
+
+    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
+        (self.settings)(request)
+    }
+
+    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+        (self.open)(request)
+    }
+}
 
 /// What [`kvzone_core::adapter::Adapter::probe`] answers for a library.
 pub(super) fn availability(found: Result<(String, PathBuf)>) -> Availability {
@@ -23,6 +70,7 @@ pub(super) fn availability(found: Result<(String, PathBuf)>) -> Availability {
 }
 
 /// The message for a store in Rust whose feature, of the same name, was left out.
+#[cfg(not(all(feature = "fjall", feature = "redb")))]
 pub(super) fn not_compiled_in(store: &str) -> Availability {
     Availability::Missing {
         what: format!("this kvzone was built without feature {store}"),
@@ -31,6 +79,7 @@ pub(super) fn not_compiled_in(store: &str) -> Availability {
 }
 
 /// The answer of opening it.
+#[cfg(not(all(feature = "fjall", feature = "redb")))]
 pub(super) fn missing(store: &str, found: Availability) -> Error {
     let (what, remedy) = match found {
         Availability::Missing { what, remedy } => (what, remedy),
@@ -49,9 +98,11 @@ pub(super) fn is_tree(request: &OpenRequest) -> bool {
 }
 
 /// Promises of their writes: none of a hash database stays in the process.
-pub(super) fn durabilities(tree: bool) -> &'static [Durability] {
-    let all = &Durability::ALL;
-    if tree { all } else { &all[1..] }
+pub(super) const fn durabilities(tree: bool) -> &'static [Durability] {
+    match tree {
+        true => &Durability::ALL,
+        false => &[Durability::Written, Durability::Synced],
+    }
 }
 
 pub(super) fn refuse_buffered(store: &str, request: &OpenRequest, tree: bool) -> Result<()> {

@@ -66,16 +66,16 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     if let Some(forest) = forest {
         stores.push(Box::new(couchstore::Couchstore::new(forest)));
     }
-    stores.push(Box::new(leveldb::LevelDb));
-    stores.push(Box::new(rocksdb::RocksDb::PLAIN));
-    stores.push(Box::new(rocksdb::RocksDb::BLOB));
-    stores.push(Box::new(berkeleydb::BerkeleyDb));
-    stores.push(Box::new(kyotocabinet::KyotoCabinet));
-    stores.push(Box::new(tokyocabinet::TokyoCabinet));
-    stores.push(Box::new(lmdb::Lmdb));
-    stores.push(Box::new(sqlite::Sqlite));
-    stores.push(Box::new(fjall::Fjall));
-    stores.push(Box::new(redb::Redb));
+    stores.push(Box::new(leveldb::LEVELDB));
+    stores.push(Box::new(rocksdb::ROCKSDB));
+    stores.push(Box::new(rocksdb::ROCKSDB_BLOB));
+    stores.push(Box::new(berkeleydb::BERKELEYDB));
+    stores.push(Box::new(kyotocabinet::KYOTOCABINET));
+    stores.push(Box::new(tokyocabinet::TOKYOCABINET));
+    stores.push(Box::new(lmdb::LMDB));
+    stores.push(Box::new(sqlite::SQLITE));
+    stores.push(Box::new(fjall::FJALL));
+    stores.push(Box::new(redb::REDB));
     stores.push(Box::new(redis::Redis));
     stores.push(Box::new(cambium_server::CambiumServer));
     stores.extend(calibration::all());

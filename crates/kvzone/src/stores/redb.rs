@@ -26,43 +26,27 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cambium::Durability;
-use kvzone_core::adapter::{Adapter, Availability, Capabilities, OpenRequest, OpenStore, Profile};
+use kvzone_core::adapter::{Availability, Capabilities, OpenRequest, OpenStore, Profile};
 use kvzone_core::error::{Error, Result};
+
+use super::library::Foreign;
 
 const NAME: &str = "redb";
 
 /// See the essay.
-pub(super) struct Redb;
-
-impl Adapter for Redb {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "copy-on-write B+-tree in Rust, one file; each synced commit is in place"
-    }
-
-    fn probe(&self) -> Availability {
-        probe()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            concurrent_writers: false,
-            durabilities: &[Durability::Buffered, Durability::Synced],
-            ..Capabilities::BEST
-        }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(Plan::new(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        open(&Plan::new(request)?, request)
-    }
-}
+pub(super) const REDB: Foreign = Foreign {
+    name: NAME,
+    summary: "copy-on-write B+-tree in Rust, one file; each synced commit is in place",
+    probe: || probe(),
+    capabilities: Capabilities {
+        concurrent_writers: false,
+        durabilities: &[Durability::Buffered, Durability::Synced],
+        ..Capabilities::BEST
+    },
+    capabilities_for: None,
+    settings: |request| Ok(Plan::new(request)?.printed),
+    open: |request| open(&Plan::new(request)?, request),
+};
 
 /// Every setting, decided.
 #[cfg_attr(not(feature = "redb"), allow(dead_code))]

@@ -47,8 +47,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, FILTER_BITS, OpenRequest, OpenStore,
-    Profile, Session,
+    Availability, Capabilities, DurabilityName, FILTER_BITS, OpenRequest, OpenStore, Profile,
+    Session,
 };
 use kvzone_core::error::{Error, Result};
 
@@ -56,7 +56,7 @@ use cambium_foreign::functions;
 use cambium_foreign::library::{Handle, Library, unfit};
 use cambium_foreign::log_structured::{Functions, ROCKSDB as WANTED};
 
-use super::library::availability;
+use super::library::{Foreign, availability};
 use super::log_structured::{Database, GetIntoBuffer, Opening};
 use super::settings::Settings;
 
@@ -239,71 +239,57 @@ fn processors() -> c_int {
     c_int::try_from(count).unwrap_or(2).max(2)
 }
 
-/// Both of them: see the essay.
-pub(super) struct RocksDb {
-    name: &'static str,
-}
-
-impl RocksDb {
-    /// Values in the tree.
-    pub(super) const PLAIN: RocksDb = RocksDb { name: PLAIN };
-    /// Values in files of their own.
-    pub(super) const BLOB: RocksDb = RocksDb { name: BLOB };
-
-    fn load(&self) -> Result<&'static Loaded> {
-        let loaded = load();
-        let named = loaded.map_err(|error| match error {
-            Error::Missing { what, remedy, .. } => Error::Missing {
-                store: self.name.to_string(),
-                what,
-                remedy,
-            },
-            error => error,
-        })?;
-        match &named.blobs {
-            Err(what) if self.name == BLOB => Err(unfit(&WANTED, what.clone()).into()),
-            _ => Ok(named),
-        }
+/// The library, as one of the two stores needs it.
+fn load_for(store: &'static str) -> Result<&'static Loaded> {
+    let named = load().map_err(|error| match error {
+        Error::Missing { what, remedy, .. } => Error::Missing {
+            store: store.to_string(),
+            what,
+            remedy,
+        },
+        error => error,
+    })?;
+    match &named.blobs {
+        Err(what) if store == BLOB => Err(unfit(&WANTED, what.clone()).into()),
+        _ => Ok(named),
     }
 }
 
-impl Adapter for RocksDb {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn summary(&self) -> &'static str {
-        match self.name {
-            BLOB => "RocksDB with larger values in blob files, as WiscKey has them (BlobDB)",
-            _ => "LSM-tree with a log; leveled compaction on several threads",
-        }
-    }
-
-    fn probe(&self) -> Availability {
-        availability(
-            self.load()
-                .map(|loaded| (loaded.version.clone(), loaded.path.clone())),
-        )
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::BEST
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(plan(self.name, request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        let plan = plan(self.name, request)?;
-        let loaded = self.load()?;
-        let mut opening = Opening::new(self.name, &loaded.functions)?;
-        opening.get_into_buffer = loaded.get_into_buffer;
-        apply(loaded, &plan, &mut opening)?;
-        let database = opening.open(&request.folder)?;
-        Ok(Arc::new(Open { loaded, database }))
-    }
+fn probe(store: &'static str) -> Availability {
+    let loaded = load_for(store);
+    availability(loaded.map(|loaded| (loaded.version.clone(), loaded.path.clone())))
 }
+
+fn open(store: &'static str, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+    let plan = plan(store, request)?;
+    let loaded = load_for(store)?;
+    let mut opening = Opening::new(store, &loaded.functions)?;
+    opening.get_into_buffer = loaded.get_into_buffer;
+    apply(loaded, &plan, &mut opening)?;
+    let database = opening.open(&request.folder)?;
+    Ok(Arc::new(Open { loaded, database }))
+}
+
+/// Values in the tree: see the essay.
+pub(super) const ROCKSDB: Foreign = Foreign {
+    name: PLAIN,
+    summary: "LSM-tree with a log; leveled compaction on several threads",
+    probe: || probe(PLAIN),
+    capabilities: Capabilities::BEST,
+    capabilities_for: None,
+    settings: |request| Ok(plan(PLAIN, request)?.printed),
+    open: |request| open(PLAIN, request),
+};
+
+/// Values in files of their own.
+pub(super) const ROCKSDB_BLOB: Foreign = Foreign {
+    name: BLOB,
+    summary: "RocksDB with larger values in blob files, as WiscKey has them (BlobDB)",
+    probe: || probe(BLOB),
+    settings: |request| Ok(plan(BLOB, request)?.printed),
+    open: |request| open(BLOB, request),
+    ..ROCKSDB
+};
 
 fn apply(loaded: &'static Loaded, plan: &Plan, opening: &mut Opening) -> Result<()> {
     let (functions, own) = (&loaded.functions, &loaded.own);

@@ -58,6 +58,24 @@ fn every_back_end_depth_and_mode_is_measured_and_the_folder_is_left_as_it_was() 
 }
 
 #[test]
+fn requests_have_the_size_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    for (request, sequential, random) in [("64", 64, 4096), ("256KiB", 262_144, 262_144)] {
+        let json = tempfile::NamedTempFile::new().unwrap();
+        let mut arguments = tiny(folder.path());
+        arguments.extend(["--request", request, "--only", "sequential,random"]);
+        arguments.extend(["--json", json.path().to_str().unwrap()]);
+        let output = kvzone(&arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let report: Value = serde_json::from_slice(&std::fs::read(json.path()).unwrap()).unwrap();
+        for (part, bytes) in [("sequential", sequential), ("random_reads", random)] {
+            let found = report[part].as_array().unwrap();
+            assert!(found.iter().all(|it| it["block_bytes"] == bytes), "{part}");
+        }
+    }
+}
+
+#[test]
 fn a_folder_that_is_missing_and_one_without_room_are_named_with_status_3() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
@@ -97,6 +115,7 @@ fn wrong_usage_has_status_2() {
         vec!["device"],
         vec!["device", "--dir", "/tmp", "--size", "2 apples"],
         vec!["device", "--dir", "/tmp", "--seconds", "-1"],
+        vec!["device", "--dir", "/tmp", "--request", "3KiB"],
         vec!["device", "--dir", "/tmp", "--only", "nonsense"],
         vec!["nonsense"],
     ] {
@@ -120,41 +139,6 @@ fn a_reader_that_goes_away_is_a_quiet_end() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     assert_eq!(text(&output.stderr), "");
-}
-
-#[test]
-fn fio_that_is_missing_is_named_with_its_package_and_present_is_compared() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut arguments = tiny(folder.path());
-    arguments.extend(["--only", "fio"]);
-    let output = Command::new(env!("CARGO_BIN_EXE_kvzone"))
-        .args(&arguments)
-        .env("PATH", folder.path())
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("apt-get install fio"));
-    if Command::new("fio").arg("--version").output().is_err() {
-        println!("SKIPPED: the comparison: no fio (package fio)");
-        return;
-    }
-    let json = tempfile::NamedTempFile::new().unwrap();
-    // fio wants some time to report a rate.
-    *arguments.get_mut(6).unwrap() = "0.05";
-    arguments.extend(["--json", json.path().to_str().unwrap()]);
-    let output = kvzone(&arguments);
-    if text(&output.stderr).contains("direct I/O") {
-        println!("SKIPPED: the comparison: {}", text(&output.stderr));
-        return;
-    }
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let report: Value = serde_json::from_slice(&std::fs::read(json.path()).unwrap()).unwrap();
-    let compared = report["fio"].as_array().unwrap();
-    assert_eq!(compared.len(), 7);
-    for point in compared {
-        assert_eq!(point["fio_reads_per_second"].as_array().unwrap().len(), 3);
-        assert!(point["ratio"].as_f64().unwrap() > 0.0, "{point}");
-    }
 }
 
 #[test]

@@ -14,12 +14,12 @@ use std::sync::atomic::AtomicU64;
 use serde_json::json;
 
 use super::super::issuer::{Issue, Issued, Issuer, Schedule};
-use super::super::recorder::{Recorder, merge};
-use super::super::result::PhaseResult;
+use super::super::recorder::Recorder;
+use super::super::result::{PhaseResult, Together};
 use super::super::stream::{Stream, StreamPlan};
 use super::{Signals, Work};
 use crate::adapter::OpenStore;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::job::{Beside, Popularity, SizeChoice};
 use crate::random::mix_two;
 use crate::record::Phase;
@@ -100,38 +100,22 @@ pub(super) fn add(
     beside: Beside,
     threads: Vec<Option<Issued>>,
 ) -> Result<()> {
-    let mut recorders = Vec::new();
-    let (mut overdue, mut ended) = (0, 0);
-    for thread in threads {
-        let Some(thread) = thread else {
-            let words = "a thread of the load generator, beside others, panicked inside a call";
-            let failure = || Error::store(store, "session", words);
-            result.failure.get_or_insert_with(failure);
-            continue;
-        };
-        result.user_bytes_written += thread.bytes_written;
-        result.user_bytes_read += thread.bytes_read;
-        overdue += thread.overdue;
-        ended = ended.max(thread.ended);
-        recorders.push(thread.recorder);
-        result.failure = result.failure.take().or(thread.failure);
-    }
-    let merged = merge(recorders)?;
-    let seconds = ended as f64 / 1e9;
-    let rate = if ended > 0 {
-        merged.operations as f64 / seconds
-    } else {
-        0.0
-    };
-    let calls: u64 = merged.calls.values().sum();
+    let found = Together::of(Phase::Run, store, threads)?;
+    result.user_bytes_written += found.result.user_bytes_written;
+    result.user_bytes_read += found.result.user_bytes_read;
+    result.failure = result.failure.take().or(found.result.failure.clone());
+    let calls: u64 = found.merged.calls.values().sum();
     let extra = [
         ("threads", json!(beside.threads)),
         ("target_rate", json!(beside.rate)),
-        ("operations", json!(merged.operations)),
-        ("ops_per_second", json!(rate)),
+        ("operations", json!(found.result.operations)),
+        (
+            "ops_per_second",
+            json!(found.result.operations_per_second()),
+        ),
         ("calls", json!(calls)),
-        ("latency_ns", json!(merged.latency)),
-        ("overdue", json!(overdue)),
+        ("latency_ns", json!(found.result.latency)),
+        ("overdue", json!(found.overdue)),
     ];
     let whose = match beside.kind {
         OperationKind::Read => "readers",

@@ -28,7 +28,6 @@
 mod player;
 mod steps;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -37,13 +36,13 @@ use serde_json::{Value, json};
 use self::player::{Expected, Play, Player};
 use self::steps::{Source, Step, Steps};
 use super::clock::Clock;
+use super::issuer::Issued;
 use super::phase::{Counter, Signals, begin_together};
-use super::recorder::{Merged, Recorder, merge};
-use super::result::PhaseResult;
+use super::recorder::Recorder;
+use super::result::{PhaseResult, Together};
 use crate::adapter::{Adapter, Change, OpenStore, Session};
 use crate::error::{Error, Result};
 use crate::job::{Load, Replayed, SizeChoice, Until};
-use crate::random::mix_two;
 use crate::record::Phase;
 use crate::trace::summary::Contents;
 use crate::values::{MOST_BYTES, Values};
@@ -95,6 +94,7 @@ impl<'a> Replay<'a> {
     /// Puts what was there before the trace.
     pub(super) fn load(
         &self,
+        adapter: &dyn Adapter,
         store: &Arc<dyn OpenStore>,
         progress: &dyn Fn(u64),
     ) -> Result<PhaseResult> {
@@ -128,9 +128,14 @@ impl<'a> Replay<'a> {
             }
             progress(recorder.operations());
         }
-        let seconds = clock.seconds();
-        let merged = merge(vec![recorder])?;
-        Ok(self.result(Phase::Load, merged, seconds, (written, 0), failure))
+        let issued = Issued {
+            ended: clock.now(),
+            bytes_written: written,
+            failure,
+            ..Issued::nothing(recorder)
+        };
+        let found = Together::of(Phase::Load, adapter.name(), vec![Some(issued)])?;
+        Ok(self.described(found.result))
     }
 
     /// Issues the operations of the trace.
@@ -168,38 +173,17 @@ impl<'a> Replay<'a> {
         }
         let sum = || counters.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
         let (issued, _) = begin_together(players, Vec::new(), &signals, &|| progress(sum()));
-        let mut recorders = Vec::new();
-        let mut failure = None;
-        let (mut hash, mut verified, mut ended, mut scanned, mut late) = (0, 0, 0, 0, 0);
-        let mut moved = (0, 0);
-        for thread in issued {
-            let Some(thread) = thread else {
-                let words = "a thread of the load generator panicked inside a call";
-                failure.get_or_insert(Error::store(adapter.name(), "session", words));
-                continue;
-            };
-            hash = mix_two(hash, thread.hash);
-            verified += thread.verified;
-            scanned += thread.scanned;
-            ended = ended.max(thread.ended);
-            late = late.max(thread.overdue);
-            moved.0 += thread.bytes_written;
-            moved.1 += thread.bytes_read;
-            recorders.push(thread.recorder);
-            failure = failure.or(thread.failure);
-        }
-        let merged = merge(recorders)?;
-        let seconds = ended as f64 / 1e9;
-        let mut result = self.result(Phase::Run, merged, seconds, moved, failure);
+        let found = Together::of(Phase::Run, adapter.name(), issued)?;
+        let mut result = self.described(found.result);
         let hashed = self.hashes(adapter) && result.failure.is_none();
-        result.result_hash = hashed.then(|| format!("{hash:016x}"));
+        result.result_hash = hashed.then(|| format!("{:016x}", found.hash));
         let extra = &mut result.extra;
-        extra.insert("reads_verified".to_string(), json!(verified));
+        extra.insert("reads_verified".to_string(), json!(found.verified));
         if self.needs_order() {
-            extra.insert("entries_scanned".to_string(), json!(scanned));
+            extra.insert("entries_scanned".to_string(), json!(found.scanned));
         }
         if self.trace.speed.is_some() {
-            let behind = late as f64 / 1e9;
+            let behind = found.most_overdue as f64 / 1e9;
             extra.insert("most_seconds_behind".to_string(), json!(behind));
         }
         Ok(result)
@@ -228,34 +212,15 @@ impl<'a> Replay<'a> {
         self.verifies(adapter) && alone && whole && self.trace.summary.gets > 0
     }
 
-    fn result(
-        &self,
-        phase: Phase,
-        merged: Merged,
-        seconds: f64,
-        (user_bytes_written, user_bytes_read): (u64, u64),
-        failure: Option<Error>,
-    ) -> PhaseResult {
-        let contents = self.contents(phase);
-        let mut extra = BTreeMap::new();
-        extra.insert("trace".to_string(), json!(self.trace.path));
+    /// A result with what is known of the trace.
+    fn described(&self, mut result: PhaseResult) -> PhaseResult {
+        let contents = self.contents(result.phase);
+        (result.live_user_bytes, result.live_keys) = (contents.bytes, contents.entries);
         let speed = self.trace.speed.map_or(json!("full"), Value::from);
-        extra.insert("trace_speed".to_string(), speed);
-        merged.tell(&mut extra);
-        PhaseResult {
-            operations: merged.operations,
-            seconds,
-            user_bytes_written,
-            user_bytes_read,
-            live_user_bytes: contents.bytes,
-            live_keys: contents.entries,
-            latency: merged.latency,
-            native_latency: merged.native_latency,
-            timeline: merged.timeline,
-            extra,
-            failure,
-            ..PhaseResult::empty(phase)
-        }
+        let told = [("trace", json!(self.trace.path)), ("trace_speed", speed)];
+        let told = told.map(|(name, value)| (name.to_string(), value));
+        result.extra.extend(told);
+        result
     }
 }
 

@@ -14,7 +14,7 @@ fn plan<'a>(keys: &'a KeySpace, name: &str, threads: u64, seed: u64) -> StreamPl
     let workload = workload::find(name).unwrap();
     StreamPlan {
         keys,
-        mix: workload.mix,
+        mix: &workload.mix,
         popularity: workload.popularity,
         seed,
         threads,
@@ -49,7 +49,7 @@ fn all(mut stream: Stream<'_>, most: usize) -> Vec<(OperationKind, u64, u32, Vec
 fn a_seed_gives_one_stream_whatever_the_blocks() {
     let keys = keys();
     for workload in workload::all() {
-        let stream = |seed| Stream::new(plan(&keys, workload.name, 2, seed), 1, 1);
+        let stream = |seed| Stream::new(plan(&keys, &workload.name, 2, seed), 1, 1);
         let first = all(stream(5), 256);
         assert_eq!(first, all(stream(5), 7), "{}", workload.name);
         let walks = workload.mix.iter().any(|(kind, _)| kind.walks());

@@ -34,14 +34,11 @@
 //! one synchronization behind them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
-};
+use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
 use kvzone_core::error::{Error, Result};
 
-use super::library::availability;
+use super::library::{Foreign, availability};
 use super::settings::Settings;
 
 mod calls;
@@ -139,26 +136,14 @@ fn entries_a_page(request: &OpenRequest, page_bytes: u64) -> u64 {
 }
 
 /// See the essay.
-pub(super) struct BerkeleyDb;
-
-impl Adapter for BerkeleyDb {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "B+-tree or hash table (type=hash) with a write-ahead log, in transactions"
-    }
-
-    fn probe(&self) -> Availability {
+pub(super) const BERKELEYDB: Foreign = Foreign {
+    name: NAME,
+    summary: "B+-tree or hash table (type=hash) with a write-ahead log, in transactions",
+    probe: || {
         availability(calls::load().map(|loaded| (loaded.version.clone(), loaded.path.clone())))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::BEST
-    }
-
-    fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
+    },
+    capabilities: Capabilities::BEST,
+    capabilities_for: Some(|request, general| {
         let is =
             |name: &str, value: &str| request.overrides.get(name).is_some_and(|it| it == value);
         let concurrent = is("mode", "concurrent");
@@ -166,15 +151,9 @@ impl Adapter for BerkeleyDb {
             ordered: !is("type", "hash"),
             atomic_batches: !concurrent,
             concurrent_writers: !concurrent,
-            ..self.capabilities()
+            ..general
         }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(plan(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        session::open(plan(request)?, &request.folder)
-    }
-}
+    }),
+    settings: |request| Ok(plan(request)?.printed),
+    open: |request| session::open(plan(request)?, &request.folder),
+};

@@ -32,14 +32,11 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::Path;
-use std::sync::Arc;
 
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
-};
+use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
 use kvzone_core::error::{Error, Result};
 
-use super::library::{availability, durabilities, is_tree, refuse_buffered};
+use super::library::{Foreign, availability, durabilities, is_tree, refuse_buffered};
 use super::settings::Settings;
 
 mod calls;
@@ -165,48 +162,32 @@ fn tuned_path(plan: &Plan, folder: &Path) -> Result<CString> {
 }
 
 /// See the essay.
-pub(super) struct KyotoCabinet;
-
-impl Adapter for KyotoCabinet {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "hash table in a mapped file (type=hash), or a B+-tree over it (type=tree)"
-    }
-
-    fn probe(&self) -> Availability {
+pub(super) const KYOTOCABINET: Foreign = Foreign {
+    name: NAME,
+    summary: "hash table in a mapped file (type=hash), or a B+-tree over it (type=tree)",
+    probe: || {
         availability(calls::load().map(|loaded| (loaded.version.clone(), loaded.path.clone())))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: false,
-            atomic_batches: false,
-            durabilities: durabilities(false),
-            compacts: false,
-            ..Capabilities::BEST
-        }
-    }
-
-    fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
+    },
+    capabilities: Capabilities {
+        ordered: false,
+        atomic_batches: false,
+        durabilities: durabilities(false),
+        compacts: false,
+        ..Capabilities::BEST
+    },
+    capabilities_for: Some(|request, general| {
         let batch = request.overrides.get("batch");
         Capabilities {
             ordered: is_tree(request),
             atomic_batches: batch.is_some_and(|form| form == "transaction"),
             durabilities: durabilities(is_tree(request)),
-            ..self.capabilities()
+            ..general
         }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(plan(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+    }),
+    settings: |request| Ok(plan(request)?.printed),
+    open: |request| {
         let plan = plan(request)?;
         let path = tuned_path(&plan, &request.folder)?;
         session::open(plan, &path)
-    }
-}
+    },
+};

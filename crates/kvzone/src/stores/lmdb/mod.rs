@@ -35,16 +35,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
-use std::sync::Arc;
 
 use cambium::Durability;
 use cambium_foreign::lmdb::NAME;
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
-};
+use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
 use kvzone_core::error::{Error, Result};
 
-use super::library::availability;
+use super::library::{Foreign, availability};
 use super::settings::Settings;
 
 mod session;
@@ -114,40 +111,24 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
 }
 
 /// See the essay.
-pub(super) struct Lmdb;
-
-impl Adapter for Lmdb {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "copy-on-write B+-tree in a memory map; one writer, readers without locks"
-    }
-
-    fn probe(&self) -> Availability {
+pub(super) const LMDB: Foreign = Foreign {
+    name: NAME,
+    summary: "copy-on-write B+-tree in a memory map; one writer, readers without locks",
+    probe: || {
         availability(
             cambium_foreign::lmdb::load()
                 .map(|loaded| (loaded.version.clone(), loaded.path.clone()))
                 .map_err(Into::into),
         )
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            concurrent_writers: false,
-            durabilities: &[Durability::Written, Durability::Synced],
-            sizes_its_cache: false,
-            compacts: false,
-            ..Capabilities::BEST
-        }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(plan(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        session::open(&plan(request)?, &request.folder)
-    }
-}
+    },
+    capabilities: Capabilities {
+        concurrent_writers: false,
+        durabilities: &[Durability::Written, Durability::Synced],
+        sizes_its_cache: false,
+        compacts: false,
+        ..Capabilities::BEST
+    },
+    capabilities_for: None,
+    settings: |request| Ok(plan(request)?.printed),
+    open: |request| session::open(&plan(request)?, &request.folder),
+};

@@ -35,17 +35,13 @@
 //! transaction of its own, a batch is one transaction.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use cambium::Durability;
 use cambium_foreign::sqlite::NAME;
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
-};
+use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
 use kvzone_core::error::{Error, Result};
 
-use super::library::availability;
+use super::library::{Foreign, availability};
 use super::settings::Settings;
 
 mod session;
@@ -147,41 +143,19 @@ impl Plan {
 }
 
 /// See the essay.
-pub(super) struct Sqlite;
-
-impl Sqlite {
-    fn probe_path() -> Result<(String, PathBuf)> {
-        let loaded = cambium_foreign::sqlite::load()?;
-        Ok((loaded.version.clone(), loaded.path.clone()))
-    }
-}
-
-impl Adapter for Sqlite {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "B+-tree file with a write-ahead log, through prepared SQL; one writer at a time"
-    }
-
-    fn probe(&self) -> Availability {
-        availability(Self::probe_path())
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            concurrent_writers: false,
-            durabilities: &[Durability::Written, Durability::Synced],
-            ..Capabilities::BEST
-        }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(plan(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        session::open(plan(request)?, &request.folder)
-    }
-}
+pub(super) const SQLITE: Foreign = Foreign {
+    name: NAME,
+    summary: "B+-tree file with a write-ahead log, through prepared SQL; one writer at a time",
+    probe: || {
+        let loaded = cambium_foreign::sqlite::load().map_err(Into::into);
+        availability(loaded.map(|loaded| (loaded.version.clone(), loaded.path.clone())))
+    },
+    capabilities: Capabilities {
+        concurrent_writers: false,
+        durabilities: &[Durability::Written, Durability::Synced],
+        ..Capabilities::BEST
+    },
+    capabilities_for: None,
+    settings: |request| Ok(plan(request)?.printed),
+    open: |request| session::open(plan(request)?, &request.folder),
+};

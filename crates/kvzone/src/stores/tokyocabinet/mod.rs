@@ -32,14 +32,11 @@
 //! threads write meanwhile, so with them all writers line up here.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile,
-};
+use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
 use kvzone_core::error::{Error, Result};
 
-use super::library::{availability, durabilities, is_tree, refuse_buffered};
+use super::library::{Foreign, availability, durabilities, is_tree, refuse_buffered};
 use super::settings::Settings;
 
 mod calls;
@@ -143,31 +140,19 @@ fn expected_leaves(request: &OpenRequest) -> u64 {
 }
 
 /// See the essay.
-pub(super) struct TokyoCabinet;
-
-impl Adapter for TokyoCabinet {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "hash table in a file (type=hash), or a B+-tree over it (type=tree)"
-    }
-
-    fn probe(&self) -> Availability {
+pub(super) const TOKYOCABINET: Foreign = Foreign {
+    name: NAME,
+    summary: "hash table in a file (type=hash), or a B+-tree over it (type=tree)",
+    probe: || {
         availability(calls::load().map(|loaded| (loaded.version.clone(), loaded.path.clone())))
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: false,
-            atomic_batches: false,
-            durabilities: durabilities(false),
-            ..Capabilities::BEST
-        }
-    }
-
-    fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
+    },
+    capabilities: Capabilities {
+        ordered: false,
+        atomic_batches: false,
+        durabilities: durabilities(false),
+        ..Capabilities::BEST
+    },
+    capabilities_for: Some(|request, general| {
         let batch = request.overrides.get("batch");
         let transactions = batch.is_some_and(|form| form == "transaction");
         Capabilities {
@@ -175,15 +160,9 @@ impl Adapter for TokyoCabinet {
             atomic_batches: transactions,
             concurrent_writers: !transactions,
             durabilities: durabilities(is_tree(request)),
-            ..self.capabilities()
+            ..general
         }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(plan(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        session::open(plan(request)?, &request.folder)
-    }
-}
+    }),
+    settings: |request| Ok(plan(request)?.printed),
+    open: |request| session::open(plan(request)?, &request.folder),
+};
