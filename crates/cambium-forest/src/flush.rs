@@ -6,7 +6,8 @@
 //!    takes its place. Where the log ends now, *replay* will begin. Writers go on.
 //! 2. **Apply.** For each namespace, the newest versions of the buffer or the run go into
 //!    the trie in key order, in pieces of bounded memory. Only changed nodes are
-//!    appended, in runs between the documents that writers append meanwhile. Where too much
+//!    written: to blocks that earlier flushes have left, then in runs between the documents
+//!    that writers append meanwhile. Where too much
 //!    of the file is stale, the flush moves documents as well ([`crate::cleaning`]).
 //! 3. **Sync.** Every document that the new roots reach, and every node, is
 //!    durable before anything points to them.
@@ -17,7 +18,7 @@
 //! 6. **Install.** Readers get a view with the new roots and without what went into them. Snapshots that began before keep theirs.
 //!
 //! A crash before 5 leaves the old header, whose nodes and documents nothing has
-//! overwritten; replay then begins at the old place.
+//! overwritten ([`crate::node_space`]); replay then begins at the old place.
 //!
 //! A flush that fails leaves the sealed buffer where it is. Damage in the index stops all
 //! further writes: no later flush can succeed, and the log must not grow without end.
@@ -215,17 +216,7 @@ impl Core {
         for address in &applied.retired {
             database.nodes.remove(address.0);
         }
-        database.node_space.give(applied.rest.as_slice());
-        if maintenance.header.snapshots.is_empty() {
-            let before = match self.has_bug(SeededBug::NodesReusedBesideReaders) {
-                true => Weak::new(),
-                false => Arc::downgrade(&view.era),
-            };
-            database.node_space.retire(applied.retired, before);
-            if self.has_bug(SeededBug::NodesReusedEarly) {
-                database.node_space.header_named();
-            }
-        }
+        self.leave_nodes(maintenance, &view, applied.rest, applied.retired);
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         cambium_io::events::flushed("forest", &self.path);
         Ok(())
@@ -314,6 +305,34 @@ impl Core {
             let files = &self.environment.file_system;
             files.lock(database.path(), LockMode::Alone).is_err()
         });
+    }
+
+    /// Leaves blocks to later flushes: those that this one did not fill, and those of nodes that
+    /// its roots no longer reach. Where several nodes lie in a block of the device, writing one
+    /// could tear its neighbours.
+    fn leave_nodes(
+        &self,
+        maintenance: &Maintenance,
+        before: &View,
+        rest: Option<RunExtent>,
+        retired: Vec<NodeAddress>,
+    ) {
+        let database = &before.database;
+        if database.shape.node_bytes < database.shape.block_bytes {
+            return;
+        }
+        database.node_space.give(rest.as_slice());
+        if !maintenance.header.snapshots.is_empty() {
+            return;
+        }
+        let readers = match self.has_bug(SeededBug::NodesReusedBesideReaders) {
+            true => Weak::new(),
+            false => Arc::downgrade(&before.era),
+        };
+        database.node_space.retire(retired, readers);
+        if self.has_bug(SeededBug::NodesReusedEarly) {
+            database.node_space.header_named();
+        }
     }
 
     fn abandon_runs(&self, database: &Database, runs: &[RunExtent]) {
