@@ -72,11 +72,8 @@ impl LevelSource {
 
     /// As [`TableCursor::next_within`].
     #[inline]
-    pub fn next_within(&mut self) -> Result<Option<bool>> {
-        match &mut self.cursor {
-            Some(cursor) => cursor.next_within(),
-            None => Ok(None),
-        }
+    pub fn next_within(&mut self) -> Option<bool> {
+        self.cursor.as_mut()?.next_within()
     }
 
     fn go(&mut self, go: impl FnOnce(&mut TableCursor) -> Result<()>) -> Result<()> {

@@ -55,6 +55,12 @@ const LEAST_STEP_BYTES: u64 = 64 << 10;
 /// Segments without a name that may wait for somebody who closes them.
 const MOST_GONE: usize = 4;
 
+/// Nobody has written for so long: even a single delete is worth a flush, since what it hides
+/// may be large.
+const LONG_REST: Duration = Duration::from_secs(10);
+/// Garbage at the end of an earlier opening's log that is left alone, bytes.
+const LITTLE_GARBAGE: u64 = 256 << 10;
+
 /// What the collection lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
@@ -71,6 +77,8 @@ pub(crate) struct Collector {
     undropped: u64,
     /// The visible sequence number at the last step that found no work.
     quiet_since: u64,
+    /// When a step found for the first time that nobody had written since the one before.
+    quiet_from: Option<Duration>,
     /// Before this time the rate limit holds.
     not_before: Duration,
 }
@@ -181,23 +189,30 @@ impl Core {
     }
 
     /// Frees what deletes hide if there was no write since the last idle step: seals a
-    /// write buffer with many deletes, or behind a segment that is garbage, and lets the tree
-    /// merge tables of tombstones. Without that the space would stay taken until somebody
-    /// writes again. True if there is work.
+    /// write buffer with many deletes, after a while one with any, or behind a segment that is
+    /// garbage, and lets the tree merge tables of tombstones. Without that the space would stay
+    /// taken until somebody writes again. True if there is work.
     fn rest(&self, collector: &mut Collector) -> Result<bool> {
         let visible = self.ledger.visible();
         let is_quiet = std::mem::replace(&mut collector.quiet_since, visible) == visible;
         if !is_quiet || self.has_bug(SeededBug::DeletesRest) {
             self.tree.set_resting(false);
+            collector.quiet_from = None;
             return Ok(false);
         }
         self.tree.set_resting(true);
+        let now = self.environment.clock.monotonic();
+        let quiet_from = *collector.quiet_from.get_or_insert(now);
+        let enough = match now.saturating_sub(quiet_from) >= LONG_REST {
+            true => 1,
+            false => MANY_DELETES,
+        };
         let ends_in_garbage = self.is_end_garbage();
         if ends_in_garbage {
             self.begin_session()?;
         }
         let mut writer = lock(&self.writer);
-        let is_due = writer.deletes >= MANY_DELETES || ends_in_garbage;
+        let is_due = writer.deletes >= enough || ends_in_garbage;
         if is_due {
             self.seal(&mut writer)?;
         }
@@ -220,7 +235,7 @@ impl Core {
         self.tuning.policy != Policy::Off
             && account.live_bytes() == 0
             && account.end == head.offset
-            && account.end * 2 >= self.segment_target(live)
+            && account.end >= LITTLE_GARBAGE.min(self.segment_target(live) / 2)
     }
 
     /// Begins the collection of a segment, unless a consumer came to need it.
