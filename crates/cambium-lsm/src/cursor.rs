@@ -422,10 +422,27 @@ impl Cursor {
             .is_some_and(|to| leading(key) >= self.to_leading && key >= to)
     }
 
+    /// Seeks past a deleted range, if the merged sources stand in one. Entries of newer tables
+    /// and of write buffers within it are walked past one by one.
+    fn pass_deleted(&mut self) -> Result<bool> {
+        let Some(entry) = self.merged.entry().filter(|_| !self.tombstones.is_empty()) else {
+            return Ok(false);
+        };
+        let Some(deleted) = self.tombstones.stretch_over(&entry, self.moment) else {
+            return Ok(false);
+        };
+        let passed = self.merged.move_lead(|lead, forward| match lead {
+            CursorSource::Run(_) => Ok(false),
+            CursorSource::Tables(tables) => tables.pass(&deleted, forward),
+        })?;
+        Ok(passed == Some(true))
+    }
+
     /// From where the merged sources stand to the first key with a value.
     fn settle_forward(&mut self) -> Result<()> {
         self.leave();
         loop {
+            while self.pass_deleted()? {}
             let Some(entry) = self.merged.entry() else {
                 return Ok(());
             };
@@ -450,6 +467,7 @@ impl Cursor {
     fn settle_backward(&mut self) -> Result<()> {
         self.leave();
         loop {
+            while self.pass_deleted()? {}
             let Some(entry) = self.merged.entry() else {
                 return Ok(());
             };
