@@ -107,7 +107,7 @@ fn tables_of_level_0_are_merged_while_nobody_writes() {
         2,
         "too few to merge while writes may come"
     );
-    world.tree.set_resting(true);
+    world.tree.set_resting(true, false);
     assert!(world.tree.step_due());
     while world.tree.step(1 << 20).unwrap() == StepOutcome::Again {}
     assert_eq!((tables(&world, 0), tables(&world, 1)), (0, 1));
