@@ -46,9 +46,18 @@ impl Tree {
     }
 
     /// Says whether nobody writes just now: then steps also compact level 0, at which scans
-    /// look table by table, and tables that are mostly tombstones, which frees what those hide.
-    pub fn set_resting(&self, resting: bool) {
+    /// look table by table. While it is `resting` or `sweeping`, they compact tables that are
+    /// mostly tombstones, which frees what those hide.
+    pub fn set_resting(&self, resting: bool, sweeping: bool) {
         self.resting.store(resting, Ordering::Relaxed);
+        self.sweeping.store(resting || sweeping, Ordering::Relaxed);
+    }
+
+    /// Entries in tables, those that are hidden by others included.
+    pub fn table_entries(&self) -> u64 {
+        let view = self.view.load();
+        let files = view.version.files();
+        files.map(|(_, file)| file.metadata.entries).sum()
     }
 
     /// True if the active memtable is as large as it should get.

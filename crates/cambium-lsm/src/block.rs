@@ -94,6 +94,9 @@ impl BlockBuilder {
     }
 }
 
+/// Bytes that most keys have of their own, at most.
+const SHORT_BYTES: usize = 16;
+
 /// Entries that are walked before a search from the restarts is cheaper.
 const MOST_STEPS: usize = 24;
 
@@ -169,13 +172,15 @@ impl Block {
     fn head(&self, offset: usize) -> Result<Head, BadBlock> {
         let bytes = &self.bytes[..self.entries_end];
         let bad = BadBlock(offset - self.start);
-        let (lengths, mut at) = lengths_at(bytes, offset).ok_or(bad)?;
+        let (lengths, at) = lengths_at(bytes, offset).ok_or(bad)?;
         let [shared, own, value] = lengths;
         let kind = bytes.get(at).copied().and_then(EntryKind::from_byte);
         let kind = kind.ok_or(bad)?;
-        at += 1;
-        let (sequence, length) = bytes.get(at..).and_then(varint_at).ok_or(bad)?;
-        at += length;
+        let number = bytes.get(at + 1..).ok_or(bad)?;
+        let (sequence, length) = short_varint(number)
+            .or_else(|| varint_at(number))
+            .ok_or(bad)?;
+        let at = at + 1 + length;
         let key_end = at.checked_add(own).ok_or(bad)?;
         let end = key_end.checked_add(value).ok_or(bad)?;
         if end > bytes.len() {
@@ -210,6 +215,18 @@ impl Block {
         }
         Ok(low.saturating_sub(1))
     }
+}
+
+/// A number of up to four bytes at the start of more, without a step for each byte.
+#[inline]
+fn short_varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    let word = u32::from_le_bytes(*bytes.first_chunk()?);
+    let ends = !word & 0x8080_8080;
+    let bits = ends.trailing_zeros() + 1;
+    let all = (u64::from(word) & ((1 << bits) - 1)) as u32 & 0x7f7f_7f7f;
+    let pairs = all & 0x007f_007f | (all & 0x7f00_7f00) >> 1;
+    let number = pairs & 0x3fff | (pairs & 0x3fff_0000) >> 2;
+    (ends != 0).then_some((number.into(), bits as usize / 8))
 }
 
 /// The three lengths that an entry begins with, and where they end.
@@ -319,13 +336,21 @@ impl BlockCursor {
         if head.shared > self.key.len() {
             return Err(BadBlock(offset - self.block.start));
         }
-        let own = &self.block.bytes[head.own];
+        let own = &self.block.bytes[head.own.clone()];
         let repeats = match head.shared {
             0 => same_key(own, &self.key),
             shared => own.is_empty() && shared == self.key.len(),
         };
         self.key.truncate(head.shared);
-        self.key.extend_from_slice(own);
+        match self.block.bytes[head.own.start..].first_chunk::<SHORT_BYTES>() {
+            // For a few bytes a call that copies costs more than to copy too many.
+            Some(more) if own.len() <= SHORT_BYTES => {
+                let end = head.shared + own.len();
+                self.key.extend_from_slice(more);
+                self.key.truncate(end);
+            }
+            _ => self.key.extend_from_slice(own),
+        }
         self.sequence = head.sequence;
         self.kind = head.kind;
         self.value = head.value;
@@ -422,14 +447,15 @@ impl BlockCursor {
     }
 
     /// To the next entry; true if it has the same key. `None` if there is no other in the
-    /// block: it stays where it is.
+    /// block, or one that makes no sense: it stays where it is, and [`BlockCursor::next`]
+    /// answers the error.
     #[inline]
-    pub fn next_within(&mut self) -> Result<Option<bool>, BadBlock> {
+    pub fn next_within(&mut self) -> Option<bool> {
         if self.start.is_none() || self.value.end >= self.block.entries_end {
-            return Ok(None);
+            return None;
         }
         self.passed.clear();
-        self.read_at(self.value.end).map(Some)
+        self.read_at(self.value.end).ok()
     }
 
     /// To the entry before. Reads on from the restart before it, and remembers what it
@@ -508,6 +534,20 @@ pub fn decode_block_entries(bytes: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_numbers_are_read_as_all_are() {
+        for shift in 0..64 {
+            for number in [(1u64 << shift) - 1, 1 << shift, (1 << shift) | 1] {
+                let mut bytes = Vec::new();
+                put_varint(&mut bytes, number);
+                bytes.extend_from_slice(&[0xff; 3]);
+                let short = short_varint(&bytes);
+                assert_eq!(short.is_some(), number < 1 << 28);
+                assert_eq!(short.or_else(|| varint_at(&bytes)), varint_at(&bytes));
+            }
+        }
+    }
 
     fn sample(interval: u32) -> (Vec<(Vec<u8>, u64)>, Block) {
         let mut places = Vec::new();

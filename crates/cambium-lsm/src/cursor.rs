@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cambium_base::{Result, Value};
 
+use crate::block::BlockCursor;
 use crate::entry::{EntryKind, EntryRef, Moment, Source, leading, same_key};
 use crate::level_source::{LevelSource, Tables};
 use crate::merge::MergeSource;
@@ -14,7 +15,7 @@ use crate::tree::{Tree, View};
 use crate::version::TableFile;
 
 /// An entry that a cursor stands at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct CursorEntry<'a> {
     /// The key.
     pub key: &'a [u8],
@@ -22,6 +23,27 @@ pub struct CursorEntry<'a> {
     pub sequence: u64,
     /// The value.
     pub value: &'a [u8],
+    held: Held<'a>,
+}
+
+/// What holds the value of an entry.
+#[derive(Clone, Copy, Debug)]
+enum Held<'a> {
+    Run,
+    Block(&'a BlockCursor),
+    Cursor(&'a Value),
+}
+
+impl CursorEntry<'_> {
+    /// The value from its byte `from` on. It shares the block that the entry lies in.
+    #[inline]
+    pub fn value_from(&self, from: usize) -> Value {
+        match self.held {
+            Held::Run => Value::copy_of(self.value.get(from..).unwrap_or_default()),
+            Held::Block(block) => block.shared_value(from),
+            Held::Cursor(value) => value.slice(from.min(value.len())..value.len()),
+        }
+    }
 }
 
 /// Stands at one entry of a range as of a moment, or outside. It keeps the
@@ -76,17 +98,22 @@ impl CursorSource {
         }
     }
 
-    /// The value that it stands at, from its byte `from` on: a part of a table's block, or a
-    /// copy.
+    /// The entry that it stands at, with what holds its value.
     #[inline]
-    fn shared_value(&self, from: usize) -> Option<Value> {
-        match self {
-            CursorSource::Run(source) => {
-                let value = source.entry()?.value;
-                Some(Value::copy_of(value.get(from..)?))
+    fn standing(&self) -> Option<CursorEntry<'_>> {
+        let (entry, held) = match self {
+            CursorSource::Run(source) => (source.entry()?, Held::Run),
+            CursorSource::Tables(source) => {
+                let block = source.table_cursor()?.block_cursor()?;
+                (block.entry()?, Held::Block(block))
             }
-            CursorSource::Tables(source) => source.table_cursor()?.shared_value(from),
-        }
+        };
+        Some(CursorEntry {
+            key: entry.key,
+            sequence: entry.sequence,
+            value: entry.value,
+            held,
+        })
     }
 }
 
@@ -231,32 +258,14 @@ impl Cursor {
     pub fn entry(&self) -> Option<CursorEntry<'_>> {
         match self.standing {
             Standing::Outside => None,
-            Standing::Forward => self.merged.entry().map(|entry| CursorEntry {
-                key: entry.key,
-                sequence: entry.sequence,
-                value: entry.value,
-            }),
+            Standing::Forward => self.merged.lead()?.standing(),
             Standing::Backward => Some(CursorEntry {
                 key: &self.key,
                 sequence: self.sequence,
                 value: &self.value,
+                held: Held::Cursor(&self.value),
             }),
         }
-    }
-
-    /// The value of the entry that it stands at, from its byte `from` on. It shares the
-    /// block that the entry lies in.
-    #[inline]
-    pub fn value_from(&self, from: usize) -> Value {
-        let value = match self.standing {
-            Standing::Outside => None,
-            Standing::Forward => self.merged.lead().and_then(|lead| lead.shared_value(from)),
-            Standing::Backward => {
-                let length = self.value.len();
-                Some(self.value.slice(from.min(length)..length))
-            }
-        };
-        value.unwrap_or_else(|| Value::copy_of(&[]))
     }
 
     /// To the first entry of the range.
@@ -264,7 +273,7 @@ impl Cursor {
     /// # Errors
     /// As every move: damage and errors of reading; the cursor is outside then.
     pub fn seek_first(&mut self) -> Result<()> {
-        self.standing = Standing::Outside;
+        self.leave();
         match &self.from {
             Some(from) => self.merged.seek(from, u64::MAX)?,
             None => self.merged.seek_first()?,
@@ -274,7 +283,7 @@ impl Cursor {
 
     /// To the last entry of the range.
     pub fn seek_last(&mut self) -> Result<()> {
-        self.standing = Standing::Outside;
+        self.leave();
         match &self.to {
             Some(to) => self.merged.seek_before(to, u64::MAX)?,
             None => self.merged.seek_last()?,
@@ -287,7 +296,7 @@ impl Cursor {
         if self.from.as_deref().is_some_and(|from| key <= from) {
             return self.seek_first();
         }
-        self.standing = Standing::Outside;
+        self.leave();
         self.merged.seek(key, u64::MAX)?;
         self.settle_forward()
     }
@@ -297,22 +306,29 @@ impl Cursor {
         if self.to.as_deref().is_some_and(|to| key >= to) {
             return self.seek_last();
         }
-        self.standing = Standing::Outside;
+        self.leave();
         self.merged.seek_before(key, u64::MAX)?;
         self.settle_backward()
     }
 
     /// To the next entry; outside it stays outside.
     #[allow(clippy::should_implement_trait)]
+    #[inline]
     pub fn next(&mut self) -> Result<()> {
-        // Outside, if the sources fail.
-        match std::mem::replace(&mut self.standing, Standing::Outside) {
+        let led = self.next_of_lead();
+        match led {
+            Led::Found => Ok(()),
+            _ => self.next_of_all(led),
+        }
+    }
+
+    /// To the next entry, from where the walk along the leading source ended.
+    #[inline(never)]
+    fn next_of_all(&mut self, led: Led) -> Result<()> {
+        match self.leave() {
             Standing::Outside => return Ok(()),
-            Standing::Forward => match self.next_of_lead()? {
-                Led::Found => return Ok(()),
-                Led::Decided => self.skip_key_forward()?,
-                Led::Undecided => self.merged.next()?,
-            },
+            Standing::Forward if led == Led::Undecided => self.merged.next()?,
+            Standing::Forward => self.skip_key_forward()?,
             Standing::Backward => self.merged.seek(&self.key, 0)?,
         }
         self.settle_forward()
@@ -320,7 +336,7 @@ impl Cursor {
 
     /// To the entry before; outside it stays outside.
     pub fn previous(&mut self) -> Result<()> {
-        match std::mem::replace(&mut self.standing, Standing::Outside) {
+        match self.leave() {
             Standing::Outside => return Ok(()),
             Standing::Forward => {
                 self.copy_key();
@@ -334,15 +350,15 @@ impl Cursor {
     /// To the next entry of the leading source's block, where no other source has to be
     /// looked at.
     #[inline]
-    fn next_of_lead(&mut self) -> Result<Led> {
+    fn next_of_lead(&mut self) -> Led {
         let mut came_to = Led::Decided;
-        if !std::mem::take(&mut self.leads) {
-            return Ok(came_to);
+        if !self.leads {
+            return came_to;
         }
         let Some(CursorSource::Tables(lead)) = self.merged.lead_mut() else {
-            return Ok(came_to);
+            return came_to;
         };
-        while let Some(repeats) = lead.next_within()? {
+        while let Some(repeats) = lead.next_within() {
             if repeats && came_to == Led::Decided {
                 continue;
             }
@@ -353,12 +369,18 @@ impl Cursor {
             if entry.sequence <= self.moment {
                 came_to = Led::Decided;
                 if is_live(&entry, &self.tombstones, self.moment) {
-                    (self.leads, self.standing) = (true, Standing::Forward);
-                    return Ok(Led::Found);
+                    return Led::Found;
                 }
             }
         }
-        Ok(came_to)
+        self.leads = false;
+        came_to
+    }
+
+    /// Goes outside, where it stays if the sources fail; answers where it stood.
+    fn leave(&mut self) -> Standing {
+        self.leads = false;
+        std::mem::replace(&mut self.standing, Standing::Outside)
     }
 
     /// Finds out whether the block that the leading source stands in can be walked alone.
@@ -400,10 +422,27 @@ impl Cursor {
             .is_some_and(|to| leading(key) >= self.to_leading && key >= to)
     }
 
+    /// Seeks past a deleted range, if the merged sources stand in one. Entries of newer tables
+    /// and of write buffers within it are walked past one by one.
+    fn pass_deleted(&mut self) -> Result<bool> {
+        let Some(entry) = self.merged.entry().filter(|_| !self.tombstones.is_empty()) else {
+            return Ok(false);
+        };
+        let Some(deleted) = self.tombstones.stretch_over(&entry, self.moment) else {
+            return Ok(false);
+        };
+        let passed = self.merged.move_lead(|lead, forward| match lead {
+            CursorSource::Run(_) => Ok(false),
+            CursorSource::Tables(tables) => tables.pass(&deleted, forward),
+        })?;
+        Ok(passed == Some(true))
+    }
+
     /// From where the merged sources stand to the first key with a value.
     fn settle_forward(&mut self) -> Result<()> {
-        self.standing = Standing::Outside;
+        self.leave();
         loop {
+            while self.pass_deleted()? {}
             let Some(entry) = self.merged.entry() else {
                 return Ok(());
             };
@@ -426,8 +465,9 @@ impl Cursor {
 
     /// From where the merged sources stand backward to a key with a value.
     fn settle_backward(&mut self) -> Result<()> {
-        self.standing = Standing::Outside;
+        self.leave();
         loop {
+            while self.pass_deleted()? {}
             let Some(entry) = self.merged.entry() else {
                 return Ok(());
             };
@@ -442,9 +482,8 @@ impl Cursor {
                 if entry.sequence <= self.moment {
                     live = is_live(&entry, &self.tombstones, self.moment);
                     self.sequence = entry.sequence;
-                    let lead = self.merged.lead();
-                    let value = lead.and_then(|lead| lead.shared_value(0));
-                    self.value = value.unwrap_or_else(|| Value::copy_of(&[]));
+                    let standing = self.merged.lead().and_then(CursorSource::standing);
+                    self.value = standing.map_or(Value::copy_of(&[]), |entry| entry.value_from(0));
                 }
                 self.merged.previous()?;
             }
@@ -456,6 +495,7 @@ impl Cursor {
     }
 }
 
+#[inline]
 fn is_live(entry: &EntryRef<'_>, tombstones: &RangeTombstones, moment: Moment) -> bool {
     entry.kind == EntryKind::Value
         && (tombstones.is_empty() || tombstones.newest_over(entry.key, moment) <= entry.sequence)

@@ -7,6 +7,7 @@ use cambium_base::Result;
 
 use crate::entry::{EntryRef, Source};
 use crate::table_cursor::{Blocks, TableCursor};
+use crate::tombstones::Stretch;
 use crate::tree::Context;
 use crate::version::{TableFile, Version};
 
@@ -72,11 +73,43 @@ impl LevelSource {
 
     /// As [`TableCursor::next_within`].
     #[inline]
-    pub fn next_within(&mut self) -> Result<Option<bool>> {
-        match &mut self.cursor {
-            Some(cursor) => cursor.next_within(),
-            None => Ok(None),
+    pub fn next_within(&mut self) -> Option<bool> {
+        self.cursor.as_mut()?.next_within()
+    }
+
+    /// Seeks past a deleted range, the way that the source goes, as far as tables follow one
+    /// another that are older than the deletion. False if it stands in one that is not.
+    pub fn pass(&mut self, deleted: &Stretch<'_>, forward: bool) -> Result<bool> {
+        let mut passed = false;
+        while let Some(file) = self.tables.files().get(self.at) {
+            let table = &file.metadata;
+            let is_older = table.largest_sequence < deleted.deleted_by;
+            if self.cursor.is_none() || !is_older {
+                break;
+            }
+            passed = true;
+            let within = match forward {
+                true => deleted.to.filter(|to| !table.range.upper.ends_before(to)),
+                false => Some(deleted.from).filter(|from| table.range.smallest.as_slice() < *from),
+            };
+            match (within, forward) {
+                (Some(to), true) => self.go(|cursor| cursor.seek(to, u64::MAX))?,
+                (Some(from), false) => self.go(|cursor| cursor.seek_before(from, u64::MAX))?,
+                (None, true) if self.open(self.at + 1)? => self.go(Source::seek_first)?,
+                (None, false) if self.at > 0 && self.open(self.at - 1)? => {
+                    self.go(Source::seek_last)?;
+                }
+                (None, _) => self.cursor = None,
+            }
+            if within.is_some() {
+                break;
+            }
         }
+        match forward {
+            true => self.skip_forward()?,
+            false => self.skip_backward()?,
+        }
+        Ok(passed)
     }
 
     fn go(&mut self, go: impl FnOnce(&mut TableCursor) -> Result<()>) -> Result<()> {

@@ -16,9 +16,6 @@
 //! Keys have any number of versions, chained from new to old. A shard's lock is
 //! held for one insert, one lookup, or the copy of one chunk; nobody holds it
 //! while sorting. Writers of different shards do not meet.
-//!
-//! What an insert and a lookup cost: `cargo run --release -p cambium-lsm --example
-//! lsm_speed`.
 
 use std::sync::{Arc, PoisonError};
 

@@ -60,6 +60,19 @@ impl<S: Source> MergeSource<S> {
         self.sources.get_mut(*self.order.first()?)
     }
 
+    /// Moves the first source by itself, the way that all go.
+    pub fn move_lead<T>(
+        &mut self,
+        go: impl FnOnce(&mut S, bool) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(&first) = self.order.first() else {
+            return Ok(None);
+        };
+        let moved = go(&mut self.sources[first], self.forward)?;
+        self.settle();
+        Ok(Some(moved))
+    }
+
     /// True if all entries of other sources lie behind `key`, going forward.
     #[inline]
     pub fn leads_to(&self, key: &[u8]) -> bool {
@@ -188,19 +201,11 @@ impl<S: Source> Source for MergeSource<S> {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        if let Some(&first) = self.order.first() {
-            self.sources[first].next()?;
-            self.settle();
-        }
-        Ok(())
+        self.move_lead(|first, _| first.next()).map(drop)
     }
 
     fn previous(&mut self) -> Result<()> {
-        if let Some(&first) = self.order.first() {
-            self.sources[first].previous()?;
-            self.settle();
-        }
-        Ok(())
+        self.move_lead(|first, _| first.previous()).map(drop)
     }
 
     #[inline]

@@ -98,6 +98,7 @@ impl Tree {
             jobs: Mutex::new(Jobs::default()),
             closed: AtomicBool::new(false),
             resting: AtomicBool::new(false),
+            sweeping: AtomicBool::new(false),
             poison: OnceLock::new(),
             flushed_sequence: AtomicU64::new(recovered.flushed),
         })

@@ -85,10 +85,10 @@ impl Tree {
 
     /// A compaction of tables that are mostly tombstones, one level further down, where no
     /// reader needs what they hide. In a tree that is deleted and then left alone, no other
-    /// compaction would ever bring them to what they hide. Only while nobody writes: a
-    /// merge of more tables costs less for each.
+    /// compaction would ever bring them to what they hide. Not at any time: a merge of more
+    /// tables costs less for each.
     fn pick_tombstones(&self, version: &Arc<Version>, jobs: &Jobs) -> Option<(Plan, Claim)> {
-        if !self.resting.load(Ordering::Relaxed) || jobs.any() || self.has_sealed() {
+        if !self.sweeping.load(Ordering::Relaxed) || jobs.any() || self.has_sealed() {
             return None;
         }
         let hides_most = |files: &[Arc<TableFile>]| {

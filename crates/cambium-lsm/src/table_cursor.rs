@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cambium_base::{Result, Value};
+use cambium_base::Result;
 use cambium_io::File;
 
 use crate::block::{Block, BlockCursor};
@@ -202,16 +202,10 @@ impl TableCursor {
         self.data.as_ref().is_some_and(|(data, _)| data.is_placed())
     }
 
-    /// To the next entry of the data block that is open; true if it has the same key. `None`
-    /// if there is no other: it stays where it is.
+    /// As [`BlockCursor::next_within`], of the data block that is open.
     #[inline]
-    pub fn next_within(&mut self) -> Result<Option<bool>> {
-        match &mut self.data {
-            Some((data, handle)) => data
-                .next_within()
-                .map_err(|bad| self.table.bad_block(*handle, bad)),
-            None => Ok(None),
-        }
+    pub fn next_within(&mut self) -> Option<bool> {
+        self.data.as_mut()?.0.next_within()
     }
 
     /// A key that no entry of the data block lies behind.
@@ -219,10 +213,10 @@ impl TableCursor {
         Some(self.index.as_ref()?.0.entry()?.key)
     }
 
-    /// The value that it stands at, from its byte `from` on; shares the block.
+    /// The cursor over the data block that is open.
     #[inline]
-    pub fn shared_value(&self, from: usize) -> Option<Value> {
-        Some(self.data.as_ref()?.0.shared_value(from))
+    pub fn block_cursor(&self) -> Option<&BlockCursor> {
+        Some(&self.data.as_ref()?.0)
     }
 
     /// True if it stands outside of the data block that is open.

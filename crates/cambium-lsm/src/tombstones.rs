@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::entry::Moment;
+use crate::entry::{EntryRef, Moment};
 
 /// Up to where a fragment reaches, and what covers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,23 @@ pub(crate) struct Fragment {
     pub to: Option<Vec<u8>>,
     /// Sequence numbers, descending, each once.
     pub sequences: Vec<u64>,
+}
+
+impl Fragment {
+    /// The newest tombstone that a reader at `moment` sees.
+    fn newest_at(&self, moment: Moment) -> Option<u64> {
+        let younger = self.sequences.partition_point(|&one| one > moment);
+        self.sequences.get(younger).copied()
+    }
+}
+
+/// A range in which every entry with a number below `deleted_by` is deleted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch<'a> {
+    pub from: &'a [u8],
+    /// Exclusive; `None` for no end.
+    pub to: Option<&'a [u8]>,
+    pub deleted_by: u64,
 }
 
 /// Fragments by their start.
@@ -95,19 +112,33 @@ impl RangeTombstones {
 
     /// The fragment that a key lies in.
     pub fn fragment_of(&self, key: &[u8]) -> Option<&Fragment> {
+        self.placed_fragment_of(key).map(|(_, fragment)| fragment)
+    }
+
+    /// The same, with its start.
+    fn placed_fragment_of(&self, key: &[u8]) -> Option<(&[u8], &Fragment)> {
         let upper = (Bound::Unbounded, Bound::Included(key));
-        let (_, fragment) = self.fragments.range::<[u8], _>(upper).next_back()?;
+        let (from, fragment) = self.fragments.range::<[u8], _>(upper).next_back()?;
         let inside = fragment.to.as_deref().is_none_or(|to| key < to);
-        inside.then_some(fragment)
+        inside.then_some((from, fragment))
     }
 
     /// The newest tombstone over a key that a reader at `moment` sees, or 0.
     pub fn newest_over(&self, key: &[u8], moment: Moment) -> u64 {
-        let Some(fragment) = self.fragment_of(key) else {
-            return 0;
-        };
-        let younger = fragment.sequences.partition_point(|&one| one > moment);
-        fragment.sequences.get(younger).copied().unwrap_or(0)
+        self.fragment_of(key)
+            .and_then(|fragment| fragment.newest_at(moment))
+            .unwrap_or(0)
+    }
+
+    /// What a reader at `moment` sees as deleted around an entry, if the entry is part of it.
+    pub fn stretch_over(&self, entry: &EntryRef<'_>, moment: Moment) -> Option<Stretch<'_>> {
+        let (from, fragment) = self.placed_fragment_of(entry.key)?;
+        let deleted_by = fragment.newest_at(moment)?;
+        (entry.sequence < deleted_by).then_some(Stretch {
+            from,
+            to: fragment.to.as_deref(),
+            deleted_by,
+        })
     }
 
     /// Adds all tombstones of others.

@@ -177,6 +177,8 @@ pub struct Tree {
     pub(crate) flushed_sequence: AtomicU64,
     /// Nobody writes: there is time for compactions that only free space.
     pub(crate) resting: AtomicBool,
+    /// There is time for those of tombstones at least.
+    pub(crate) sweeping: AtomicBool,
 }
 
 /// A lock's content, also after a panic elsewhere: every state that a lock of

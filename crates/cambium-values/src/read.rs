@@ -233,6 +233,32 @@ impl FormedCursor {
     }
 }
 
+impl FormedCursor {
+    /// Decodes the value of an entry, or of the first one after it that has not expired.
+    #[inline(never)]
+    fn decode_in_place(&mut self, next: &mut Result<Option<Entry>>) {
+        while let Ok(Some(Entry { key, value })) = next {
+            match self.decoded(key, value) {
+                Ok(Some(decoded)) => {
+                    *value = decoded;
+                    return;
+                }
+                Ok(None) => *next = self.inner.next(),
+                Err(error) => *next = Err(error),
+            }
+        }
+    }
+
+    /// A stored value as a caller sees it; `None` if it has expired.
+    fn decoded(&mut self, key: &Value, stored: &Value) -> Result<Option<Value>> {
+        if self.may_expire {
+            self.expires = self.shared.form_of(key, stored)?.expires;
+        }
+        let stored = stored.clone();
+        self.shared.decode_scanned(key, stored, self.moment)
+    }
+}
+
 impl Cursor for FormedCursor {
     fn another(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
         let cursor = self.inner.another(range, direction)?;
@@ -240,19 +266,15 @@ impl Cursor for FormedCursor {
     }
 
     fn next(&mut self) -> Result<Option<Entry>> {
-        while let Some(entry) = self.inner.next()? {
-            if !self.may_expire && form::is_plain(&entry.value) {
-                return Ok(Some(entry));
+        let mut next = self.inner.next();
+        // Most entries are handed on where they are.
+        match &next {
+            Ok(Some(entry)) if self.may_expire || !form::is_plain(&entry.value) => {
+                self.decode_in_place(&mut next);
             }
-            let Entry { key, value } = entry;
-            if self.may_expire {
-                self.expires = self.shared.form_of(&key, &value)?.expires;
-            }
-            if let Some(value) = self.shared.decode_scanned(&key, value, self.moment)? {
-                return Ok(Some(Entry { key, value }));
-            }
+            _ => {}
         }
-        Ok(None)
+        next
     }
 
     fn next_key(&mut self) -> Result<Option<Value>> {

@@ -55,6 +55,14 @@ const LEAST_STEP_BYTES: u64 = 64 << 10;
 /// Segments without a name that may wait for somebody who closes them.
 const MOST_GONE: usize = 4;
 
+/// Fewer deletes than [`MANY_DELETES`] are worth a flush if they hide so many bytes.
+const MUCH_HIDDEN: u64 = 4 << 20;
+/// While others write, deletes get their turn as often, for so long.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+const SWEEP_FOR: Duration = Duration::from_secs(1);
+/// Garbage at the end of an earlier opening's log that is left alone, bytes.
+const LITTLE_GARBAGE: u64 = 256 << 10;
+
 /// What the collection lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Collector {
@@ -71,6 +79,8 @@ pub(crate) struct Collector {
     undropped: u64,
     /// The visible sequence number at the last step that found no work.
     quiet_since: u64,
+    /// When deletes had their last turn.
+    swept: Option<Duration>,
     /// Before this time the rate limit holds.
     not_before: Duration,
 }
@@ -180,24 +190,35 @@ impl Core {
         Ok(StepOutcome::Again)
     }
 
-    /// Frees what deletes hide if there was no write since the last idle step: seals a
-    /// write buffer with many deletes, or behind a segment that is garbage, and lets the tree
-    /// merge tables of tombstones. Without that the space would stay taken until somebody
-    /// writes again. True if there is work.
+    /// Frees what deletes hide if there was no write since the last idle step, and now and then
+    /// while there are: seals a write buffer with many deletes, or behind a segment that is
+    /// garbage, and lets the tree merge tables of tombstones. Without that the space would stay
+    /// taken until a write buffer is full. True if there is work.
     fn rest(&self, collector: &mut Collector) -> Result<bool> {
         let visible = self.ledger.visible();
         let is_quiet = std::mem::replace(&mut collector.quiet_since, visible) == visible;
-        if !is_quiet || self.has_bug(SeededBug::DeletesRest) {
-            self.tree.set_resting(false);
+        let now = self.environment.clock.monotonic();
+        let swept = collector.swept.get_or_insert(now);
+        let waited = now.saturating_sub(*swept);
+        let is_turn = waited >= SWEEP_EVERY;
+        if waited >= SWEEP_EVERY + SWEEP_FOR {
+            *swept = now;
+        }
+        if !(is_quiet || is_turn) || self.has_bug(SeededBug::DeletesRest) {
+            self.tree.set_resting(false, false);
             return Ok(false);
         }
-        self.tree.set_resting(true);
-        let ends_in_garbage = self.is_end_garbage();
+        self.tree.set_resting(is_quiet, is_turn);
+        let ends_in_garbage = is_quiet && self.is_end_garbage();
         if ends_in_garbage {
             self.begin_session()?;
         }
+        let entries = self.tree.table_entries().max(1);
+        let (_, live) = self.ledger.state().total_and_live();
         let mut writer = lock(&self.writer);
-        let is_due = writer.deletes >= MANY_DELETES || ends_in_garbage;
+        let mean_bytes = (live + writer.logged) / entries;
+        let enough = (MUCH_HIDDEN / mean_bytes.max(1)).min(MANY_DELETES);
+        let is_due = writer.deletes > 0 && writer.deletes >= enough || ends_in_garbage;
         if is_due {
             self.seal(&mut writer)?;
         }
@@ -220,7 +241,7 @@ impl Core {
         self.tuning.policy != Policy::Off
             && account.live_bytes() == 0
             && account.end == head.offset
-            && account.end * 2 >= self.segment_target(live)
+            && account.end >= LITTLE_GARBAGE.min(self.segment_target(live) / 2)
     }
 
     /// Begins the collection of a segment, unless a consumer came to need it.

@@ -33,6 +33,8 @@ pub(crate) struct EntryCursor {
     tree: Option<cambium_lsm::Cursor>,
     ahead: Ahead,
     at_hand: AtHand,
+    /// The entry that the tree's cursor stands at was handed out.
+    is_spent: bool,
     /// Taken from the tree; its value is not in memory.
     held: Option<Candidate>,
     pin: Pin,
@@ -46,8 +48,8 @@ pub(crate) struct EntryCursor {
     /// What the tree answered in the place of its next entry.
     failure: Option<Error>,
     stuck: bool,
-    /// The key that was visited last; its memory is used again.
-    last: Option<Vec<u8>>,
+    /// The key that was visited last.
+    last: Option<Value>,
     /// Bytes of keys and values handed out.
     answered: u64,
 }
@@ -66,6 +68,7 @@ impl EntryCursor {
             tree: None,
             ahead: Ahead::default(),
             at_hand: AtHand::default(),
+            is_spent: false,
             held: None,
             pin,
             namespace,
@@ -94,7 +97,7 @@ impl EntryCursor {
                 let mut from = key.to_vec();
                 from.push(0);
                 range.from = Some(from);
-                last = Some(key.to_vec());
+                last = Some(Value::copy_of(key));
             }
             _ => {
                 return Err(Error::InvalidArgument(format!(
@@ -120,6 +123,7 @@ impl EntryCursor {
     fn place(&mut self, target: Option<&[u8]>) -> Result<()> {
         self.ahead.clear();
         self.at_hand.clear();
+        self.is_spent = false;
         self.held = None;
         self.failure = None;
         self.ended = self.from >= self.to;
@@ -143,6 +147,7 @@ impl EntryCursor {
         if let Some(held) = self.held.take() {
             return Ok(Some(held));
         }
+        self.leave_spent();
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
@@ -153,7 +158,7 @@ impl EntryCursor {
         let full_key = Value::copy_of(entry.key);
         let key = full_key.slice(PREFIX_BYTES.min(full_key.len())..full_key.len());
         let place = match Stored::decode(entry.value) {
-            Some(Stored::Inline(_)) => ValuePlace::Inline(tree.value_from(INLINE_START)),
+            Some(Stored::Inline(_)) => ValuePlace::Inline(entry.value_from(INLINE_START)),
             Some(Stored::Pointer(pointer)) => ValuePlace::Log(Wanted {
                 pointer,
                 sequence: entry.sequence,
@@ -161,12 +166,17 @@ impl EntryCursor {
             }),
             None => return Err(self.pin.core.strange_entry()),
         };
-        self.advance();
+        self.is_spent = true;
         Ok(Some(Candidate { key, place }))
     }
 
-    /// Moves the tree's cursor on. A failure's turn comes after the entry it stood at.
-    fn advance(&mut self) {
+    /// Moves the tree's cursor on from an entry that was handed out. A failure's turn comes
+    /// after that entry.
+    #[inline]
+    fn leave_spent(&mut self) {
+        if !std::mem::take(&mut self.is_spent) {
+            return;
+        }
         let Some(tree) = &mut self.tree else {
             return;
         };
@@ -177,34 +187,31 @@ impl EntryCursor {
         self.failure = moved.err();
     }
 
+    /// The next entry, if its value is part of a block or of a stretch that was read. `None`:
+    /// look for it elsewhere.
+    #[inline]
+    fn next_in_memory(&mut self) -> Option<Entry> {
+        self.leave_spent();
+        let entry = self.tree.as_ref()?.entry()?;
+        let value = match Stored::decode(entry.value)? {
+            Stored::Inline(_) => entry.value_from(INLINE_START),
+            Stored::Pointer(pointer) => {
+                let at_hand = &mut self.at_hand;
+                // An error is found again, and answered then.
+                let value = at_hand.in_stretch(pointer, entry.key, entry.sequence)?;
+                value.ok()?
+            }
+        };
+        let key = Value::copy_of(entry.key.get(PREFIX_BYTES..)?);
+        self.is_spent = true;
+        self.ahead.count_one();
+        Some(Entry { key, value })
+    }
+
     /// The next entry, if its value needs no device. `None`: it does, or there is none.
     fn next_at_hand(&mut self) -> Result<Option<Entry>> {
-        if !self.ahead.is_empty() || self.ended || self.failure.is_some() {
+        if !self.ahead.is_empty() || self.ended {
             return Ok(None);
-        }
-        let Some(tree) = &mut self.tree else {
-            return Ok(None);
-        };
-        let Some(entry) = tree.entry() else {
-            return Ok(None);
-        };
-        let value = match Stored::decode(entry.value) {
-            Some(Stored::Inline(_)) => Some(Ok(tree.value_from(INLINE_START))),
-            Some(Stored::Pointer(pointer)) => {
-                let at_hand = &mut self.at_hand;
-                at_hand.in_stretch(pointer, entry.key, entry.sequence)
-            }
-            None => None,
-        };
-        if let Some(value) = value {
-            let key = entry.key.get(PREFIX_BYTES..).unwrap_or_default();
-            if value.is_ok() {
-                visit(&mut self.last, key);
-            }
-            let key = Value::copy_of(key);
-            self.advance();
-            self.ahead.count_one();
-            return value.map(|value| Some(Entry { key, value }));
         }
         // A failure's turn comes in the group that begins here.
         let candidate = match self.next_candidate() {
@@ -214,32 +221,52 @@ impl EntryCursor {
                 return Ok(None);
             }
         };
-        let beside = self.is_next_beside(Some(&candidate));
-        let read = match &candidate.place {
+        let value = match &candidate.place {
             ValuePlace::Log(want) => {
+                let beside = self.is_next_beside(Some(&candidate));
                 let core = &self.pin.core;
                 self.at_hand.read(core, want, self.direction, beside)
             }
             ValuePlace::Inline(value) => Some(Ok(value.clone())),
         };
-        let Some(value) = read else {
+        let Some(value) = value else {
             self.held = Some(candidate);
             return Ok(None);
         };
         self.ahead.count_one();
         let key = candidate.key;
-        if value.is_ok() {
-            visit(&mut self.last, &key);
-        }
         value.map(|value| Some(Entry { key, value }))
+    }
+
+    /// True if the tree's cursor is all that the next entry depends on.
+    #[inline]
+    fn is_walking(&self) -> bool {
+        self.tree.is_some() && self.ahead.is_empty() && self.held.is_none() && !self.ended
+    }
+
+    /// The next entry, wherever its value is.
+    #[inline(never)]
+    fn next_elsewhere(&mut self) -> Result<Option<Entry>> {
+        if self.tree.is_none() {
+            self.place(None)?;
+        }
+        if let Some(entry) = self.next_at_hand()? {
+            return Ok(Some(entry));
+        }
+        self.read_ahead()?;
+        match self.ahead.next(&self.pin.core)? {
+            Some(entry) => Ok(Some(entry)),
+            None => self.failure.take().map_or(Ok(None), Err),
+        }
     }
 
     /// True if the next entry's value lies right beside this one's, the way that
     /// the cursor goes.
-    fn is_next_beside(&self, last: Option<&Candidate>) -> bool {
+    fn is_next_beside(&mut self, last: Option<&Candidate>) -> bool {
         let Some(ValuePlace::Log(last)) = last.map(|last| &last.place) else {
             return false;
         };
+        self.leave_spent();
         let Some(entry) = self.tree.as_ref().and_then(cambium_lsm::Cursor::entry) else {
             return false;
         };
@@ -309,7 +336,7 @@ impl EntryCursor {
             return Ok(None);
         };
         self.stuck = false;
-        visit(&mut self.last, &candidate.key);
+        self.last = Some(candidate.key.clone());
         let key_bytes = candidate.key.len();
         let value = match candidate.place {
             ValuePlace::Inline(value) => value.len(),
@@ -333,14 +360,6 @@ impl EntryCursor {
     }
 }
 
-/// Remembers the key that was visited last.
-#[inline]
-fn visit(last: &mut Option<Vec<u8>>, key: &[u8]) {
-    let last = last.get_or_insert_default();
-    last.clear();
-    last.extend_from_slice(key);
-}
-
 const TOKEN_BEGIN: u8 = 0;
 const TOKEN_BEHIND: u8 = 1;
 
@@ -353,20 +372,16 @@ impl Cursor for EntryCursor {
 
     fn next(&mut self) -> Result<Option<Entry>> {
         self.pin.core.check_open()?;
-        if self.tree.is_none() {
-            self.place(None)?;
-        }
-        let mut entry = self.next_at_hand()?;
+        let mut entry = match self.is_walking() {
+            true => self.next_in_memory(),
+            false => None,
+        };
         if entry.is_none() {
-            self.read_ahead()?;
-            entry = self.ahead.next(&self.pin.core)?;
-            if let Some(entry) = &entry {
-                visit(&mut self.last, &entry.key);
-            }
+            entry = self.next_elsewhere()?;
         }
-        match &entry {
-            Some(entry) => self.answered += (entry.key.len() + entry.value.len()) as u64,
-            None => self.failure.take().map_or(Ok(()), Err)?,
+        if let Some(entry) = &entry {
+            self.answered += (entry.key.len() + entry.value.len()) as u64;
+            self.last = Some(entry.key.clone());
         }
         Ok(entry)
     }
@@ -383,7 +398,7 @@ impl Cursor for EntryCursor {
         };
         if let Some(key) = &key {
             self.answered += key.len() as u64;
-            visit(&mut self.last, key);
+            self.last = Some(key.clone());
         }
         Ok(key)
     }

@@ -60,7 +60,7 @@ struct Scanned {
 /// How far an end has come.
 #[derive(Default)]
 struct Edge {
-    key: Vec<u8>,
+    key: Option<Value>,
     at: At,
     /// The cursor has read an entry that the other end had passed.
     has_overrun: bool,
@@ -77,10 +77,13 @@ enum At {
 }
 
 impl Edge {
-    fn set(&mut self, key: &[u8], at: At) {
-        self.key.clear();
-        self.key.extend_from_slice(key);
+    fn set(&mut self, key: Value, at: At) {
+        self.key = Some(key);
         self.at = at;
+    }
+
+    fn key(&self) -> &[u8] {
+        self.key.as_deref().unwrap_or_default()
     }
 }
 
@@ -88,8 +91,8 @@ impl Scanned {
     /// True if the other end has not passed `key`.
     fn has_left(&self, key: &[u8], direction: Direction) -> bool {
         let (one, other, edge) = match direction {
-            Direction::Forward => (key, self.high.key.as_slice(), self.high.at),
-            Direction::Reverse => (self.low.key.as_slice(), key, self.low.at),
+            Direction::Forward => (key, self.high.key(), self.high.at),
+            Direction::Reverse => (self.low.key(), key, self.low.at),
         };
         match edge {
             At::Start => true,
@@ -102,15 +105,15 @@ impl Scanned {
     fn open(&mut self, of: &dyn Cursor, direction: Direction) -> Result<Box<dyn Cursor>> {
         let mut cursor = of.another(&self.range, direction)?;
         let edge = self.edge(direction);
-        edge.has_overrun = false;
         match edge.at {
             At::Start => {}
-            At::Key => cursor.seek(&edge.key)?,
+            At::Key => cursor.seek(edge.key())?,
             At::Past => {
-                cursor.seek(&edge.key)?;
+                cursor.seek(edge.key())?;
                 cursor.next_key()?;
             }
         }
+        edge.has_overrun = false;
         Ok(cursor)
     }
 
@@ -207,7 +210,7 @@ impl Entries {
     fn seek_towards(&mut self, key: &[u8], direction: Direction) -> Result<()> {
         self.cursor(direction)?.seek(key)?;
         if let Some(scanned) = &mut self.scanned {
-            scanned.edge(direction).set(key, At::Key);
+            scanned.edge(direction).set(Value::copy_of(key), At::Key);
         }
         self.is_over = false;
         Ok(())
@@ -246,23 +249,24 @@ impl Entries {
     }
 
     fn cursor(&mut self, direction: Direction) -> Result<&mut dyn Cursor> {
+        let engine = &self.store.engine;
+        let unordered = || unordered_pass(engine.capabilities().engine);
         let Some(scanned) = &mut self.scanned else {
             return match (direction, &mut self.front) {
                 (Direction::Forward, Some(front)) => Ok(&mut **front),
-                _ => Err(unordered_pass(self.store.engine.capabilities().engine)),
+                _ => Err(unordered()),
             };
         };
         let (own, other) = match direction {
-            Direction::Forward => (&mut self.front, &mut self.back),
-            Direction::Reverse => (&mut self.back, &mut self.front),
+            Direction::Forward => (&mut self.front, &self.back),
+            Direction::Reverse => (&mut self.back, &self.front),
         };
-        let opened = match (own.take(), &other) {
-            (Some(cursor), _) if !scanned.edge(direction).has_overrun => cursor,
-            (Some(cursor), _) => scanned.open(&*cursor, direction)?,
-            (None, Some(cursor)) => scanned.open(&**cursor, direction)?,
-            (None, None) => return Err(unordered_pass(self.store.engine.capabilities().engine)),
-        };
-        Ok(&mut **own.insert(opened))
+        if own.is_none() || scanned.edge(direction).has_overrun {
+            let of = own.as_ref().or(other.as_ref()).ok_or_else(unordered)?;
+            *own = Some(scanned.open(&**of, direction)?);
+        }
+        own.as_deref_mut()
+            .map_or_else(|| Err(unordered()), |cursor| Ok(cursor as &mut dyn Cursor))
     }
 
     fn step<T>(
@@ -274,7 +278,14 @@ impl Entries {
         if self.is_over || self.failed {
             return None;
         }
-        match self.cursor(direction).and_then(read) {
+        let cursor = match self.cursor(direction) {
+            Ok(cursor) => cursor,
+            Err(error) => {
+                self.failed = true;
+                return Some(Err(error));
+            }
+        };
+        match read(cursor) {
             Ok(Some(found)) => {
                 if let Some(scanned) = &mut self.scanned {
                     let key = key_of(&found);
@@ -284,6 +295,7 @@ impl Entries {
                         scanned.edge(direction).has_overrun = true;
                         return None;
                     }
+                    let key = key.clone();
                     scanned.edge(direction).set(key, At::Past);
                 }
                 Some(Ok(found))

@@ -107,10 +107,50 @@ fn tables_of_level_0_are_merged_while_nobody_writes() {
         2,
         "too few to merge while writes may come"
     );
-    world.tree.set_resting(true);
+    world.tree.set_resting(true, false);
     assert!(world.tree.step_due());
     while world.tree.step(1 << 20).unwrap() == StepOutcome::Again {}
     assert_eq!((tables(&world, 0), tables(&world, 1)), (0, 1));
     world.check_reads(u64::MAX, &keys).unwrap();
     world.check_scan(None, None, u64::MAX).unwrap();
+}
+
+#[test]
+fn a_walk_seeks_past_a_deleted_range() {
+    let mut generator = Generator::new(5);
+    let options = Options {
+        table_bytes: 16 << 10,
+        ..Options::default()
+    };
+    let mut world = World::create(SimulatedDisk::new(5), options);
+    let key = |number: u32| format!("{number:06}").into_bytes();
+    for number in 0..4000 {
+        world.put(&key(number), &mut generator);
+    }
+    world.seal();
+    world.tree.flush().unwrap();
+    world.tree.compact(&|| false).unwrap();
+    let tables = |world: &World| {
+        world
+            .tree
+            .statistics()
+            .levels
+            .iter()
+            .map(|at| at.tables)
+            .sum()
+    };
+    assert!((5..100u64).contains(&tables(&world)), "{}", tables(&world));
+    world.delete_range(&key(2), Some(&key(3990)));
+    world.put(&key(2000), &mut generator);
+    world.seal();
+    world.tree.flush().unwrap();
+    let blocks = |world: &World| {
+        let statistics = world.tree.statistics();
+        statistics.cache_hits + statistics.cache_misses
+    };
+    let before = blocks(&world);
+    // Forward and backward, each of 13 entries.
+    world.check_scan(None, None, u64::MAX).unwrap();
+    let looked_into = blocks(&world) - before;
+    assert!(looked_into < 40, "{looked_into} blocks");
 }

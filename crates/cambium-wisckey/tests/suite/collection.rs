@@ -11,9 +11,11 @@ use cambium_api::{
     OptionValues, WriteBatch,
 };
 use cambium_io::simulated::{Generator, SimulatedDisk};
-use cambium_io::{Environment, OpenOptions, StepOutcome};
+use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::golden::contents;
 use cambium_wisckey::Wisckey;
+
+use crate::support::work_until_idle;
 
 const FOLDER: &str = "/store";
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -53,15 +55,6 @@ fn value(number: u64, round: u64) -> Vec<u8> {
     let mut value = format!("{round:06} {number:06} ").into_bytes();
     value.resize(200 + (number % 64) as usize, b'v');
     value
-}
-
-fn work_until_idle(store: &dyn Engine) {
-    for _ in 0..100_000 {
-        if store.step(1 << 20).unwrap() != StepOutcome::Again {
-            return;
-        }
-    }
-    panic!("background work does not end");
 }
 
 fn fill(store: &dyn Engine, state: &mut State, keys: u64, round: u64) {

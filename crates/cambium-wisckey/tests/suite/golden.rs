@@ -8,15 +8,15 @@
 
 use std::path::Path;
 
-use cambium_api::{
-    CompactOptions, Durability, Engine, EngineKind, KeyRange, OptionValues, WriteBatch,
-};
+use cambium_api::{CompactOptions, Durability, EngineKind, KeyRange, OptionValues, WriteBatch};
+use cambium_io::Environment;
 use cambium_io::simulated::SimulatedDisk;
-use cambium_io::{Environment, StepOutcome};
 use cambium_testkit::golden::{
     FIXTURE, Golden, Trace, contents, fixture_in_memory, refuses_a_newer_format,
 };
 use cambium_wisckey::Wisckey;
+
+use crate::support::work_until_idle;
 
 fn small() -> OptionValues {
     OptionValues::from([
@@ -33,10 +33,6 @@ fn small() -> OptionValues {
 
 fn golden() -> Golden {
     Golden::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn work_until_idle(store: &dyn Engine) {
-    while store.step(1 << 20).unwrap() == StepOutcome::Again {}
 }
 
 #[test]

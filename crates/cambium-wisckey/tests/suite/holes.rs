@@ -12,6 +12,8 @@ use cambium_io::{Environment, StepOutcome};
 use cambium_testkit::golden::contents;
 use cambium_wisckey::Wisckey;
 
+use crate::support::number;
+
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// No collection: what comes back does so by holes.
@@ -67,10 +69,6 @@ fn settle(store: &dyn Engine) {
         }
     }
     panic!("background work does not end");
-}
-
-fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }
 
 /// Two of three values are written again, so often that compactions see it.

@@ -25,4 +25,5 @@ mod ranges;
 mod reserve;
 mod sorting;
 mod space;
+mod support;
 mod threads;

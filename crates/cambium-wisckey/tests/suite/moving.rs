@@ -11,25 +11,25 @@ use cambium_io::Environment;
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_wisckey::Wisckey;
 
+use crate::support::options_of;
+
 const FOLDER: &str = "/store";
 const KEYS: u64 = 300;
 
+const SMALL: [(&str, &str); 9] = [
+    ("block_bytes", "512"),
+    ("segment_bytes", "16KiB"),
+    ("replay_bytes", "4096"),
+    ("preallocate_bytes", "4096"),
+    ("inline_bytes", "0"),
+    ("table_bytes", "4096"),
+    ("table_block_bytes", "512"),
+    ("level_base_bytes", "8192"),
+    ("space_limit", "300"),
+];
+
 fn options(changes: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::from([
-        ("block_bytes", "512"),
-        ("segment_bytes", "16KiB"),
-        ("replay_bytes", "4096"),
-        ("preallocate_bytes", "4096"),
-        ("inline_bytes", "0"),
-        ("table_bytes", "4096"),
-        ("table_block_bytes", "512"),
-        ("level_base_bytes", "8192"),
-        ("space_limit", "300"),
-    ]);
-    for (name, value) in changes {
-        options.set(name, value);
-    }
-    options
+    options_of(&SMALL, changes)
 }
 
 fn key(number: u64) -> Vec<u8> {

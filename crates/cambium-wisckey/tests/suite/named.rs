@@ -15,25 +15,25 @@ use cambium_io::sync::thread;
 use cambium_testkit::golden::contents;
 use cambium_wisckey::Wisckey;
 
+use crate::support::{number, options_of};
+
 const FOLDER: &str = "/store";
 const KEYS: u32 = 300;
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
+const SMALL: [(&str, &str); 7] = [
+    ("segment_bytes", "4096"),
+    ("replay_bytes", "4096"),
+    ("preallocate_bytes", "4096"),
+    ("inline_bytes", "4"),
+    ("table_bytes", "2048"),
+    ("level_base_bytes", "4096"),
+    ("space_limit", "120"),
+];
+
 fn options(changes: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::from([
-        ("segment_bytes", "4096"),
-        ("replay_bytes", "4096"),
-        ("preallocate_bytes", "4096"),
-        ("inline_bytes", "4"),
-        ("table_bytes", "2048"),
-        ("level_base_bytes", "4096"),
-        ("space_limit", "120"),
-    ]);
-    for (name, value) in changes {
-        options.set(name, value);
-    }
-    options
+    options_of(&SMALL, changes)
 }
 
 fn create(disk: &SimulatedDisk, changes: &[(&str, &str)]) -> Arc<dyn Engine> {
@@ -82,10 +82,6 @@ fn found_in(store: &dyn Engine, name: &str) -> cambium_api::Result<State> {
         found.insert(entry.key.to_vec(), entry.value.to_vec());
     }
     Ok(found)
-}
-
-fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }
 
 /// Keeps a state, overwrites and compacts, and reads it again, before and after a reopening;

@@ -10,21 +10,21 @@ use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_wisckey::Wisckey;
 
+use crate::support::options_of;
+
 const FOLDER: &str = "/store";
 
+const SMALL: [(&str, &str); 6] = [
+    ("segment_bytes", "8192"),
+    ("replay_bytes", "8192"),
+    ("preallocate_bytes", "4096"),
+    ("inline_bytes", "4"),
+    ("table_bytes", "2048"),
+    ("level_base_bytes", "8192"),
+];
+
 fn options(changes: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::from([
-        ("segment_bytes", "8192"),
-        ("replay_bytes", "8192"),
-        ("preallocate_bytes", "4096"),
-        ("inline_bytes", "4"),
-        ("table_bytes", "2048"),
-        ("level_base_bytes", "8192"),
-    ]);
-    for (name, value) in changes {
-        options.set(name, value);
-    }
-    options
+    options_of(&SMALL, changes)
 }
 
 fn create(disk: &SimulatedDisk, changes: &[(&str, &str)]) -> Arc<dyn Engine> {

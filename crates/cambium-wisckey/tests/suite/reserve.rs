@@ -13,6 +13,8 @@ use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::golden::contents;
 use cambium_wisckey::Wisckey;
 
+use crate::support::number;
+
 const FOLDER: &str = "/store";
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -109,10 +111,6 @@ fn assert_same(store: &dyn Engine, state: &State) {
         .iter()
         .map(|(key, value)| (key.clone(), value.clone()));
     assert!(found.into_iter().eq(expected), "entries differ");
-}
-
-fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }
 
 /// Room is made on a full disk, and is there for new values then.

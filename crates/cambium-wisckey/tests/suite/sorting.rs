@@ -14,6 +14,8 @@ use cambium_io::simulated::SimulatedDisk;
 use cambium_testkit::golden::contents;
 use cambium_wisckey::Wisckey;
 
+use crate::support::number;
+
 const KEYS: u64 = 2_000;
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -36,10 +38,6 @@ fn scattered(environment: &Environment) -> (Arc<dyn Engine>, State) {
 
 fn compact(store: &dyn Engine) -> CompactReport {
     store.compact(&CompactOptions::default(), &()).unwrap()
-}
-
-fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }
 
 /// Reads of scans of 64 entries each, which must find what is expected.

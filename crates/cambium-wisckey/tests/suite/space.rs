@@ -186,3 +186,129 @@ fn a_snapshot_keeps_what_was_deleted_and_costs_no_work() {
     let left = log_bytes(&*store);
     assert!(left < 256 << 10, "{left} bytes of log are left");
 }
+
+/// How the entries of a store are deleted.
+#[derive(Clone, Copy, Debug)]
+enum Deletes {
+    OneByOne,
+    AsOneRange,
+    /// The upper half of the keys.
+    HalfOfTheKeys,
+}
+
+/// Bytes that the file system has given to a store, but for those that it holds back.
+fn disk_bytes(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        // A file may go while this looks.
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        bytes += match metadata.is_dir() {
+            true => disk_bytes(&entry.path()),
+            false if entry.file_name() == "reserve" => 0,
+            false => metadata.blocks() * 512,
+        };
+    }
+    bytes
+}
+
+/// Fills a store of default options, with background threads, and deletes; answers bytes of
+/// the disk before, and when a minute has passed or no more than `enough` are left.
+fn left_on_the_disk(
+    deletes: Deletes,
+    (keys, value_bytes): (u64, usize),
+    (is_reopened, is_written): (bool, bool),
+    enough: u64,
+) -> (u64, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let environment = Environment::real();
+    let options = OptionValues::default();
+    let mut store = Wisckey.create(&environment, &path, &options).unwrap();
+    for number in 0..keys {
+        let value = vec![number as u8; value_bytes];
+        let key = key(number * 7919 % keys);
+        store.put(&key, &value, Durability::Written).unwrap();
+    }
+    let filled = disk_bytes(&path);
+    let half = KeyRange {
+        from: Some(key(keys / 2)),
+        to: None,
+    };
+    match deletes {
+        Deletes::OneByOne => {
+            for number in 0..keys {
+                store.delete(&key(number), Durability::Written).unwrap();
+            }
+        }
+        Deletes::AsOneRange => {
+            _ = store
+                .delete_range(KeyRange::all(), Durability::Written)
+                .unwrap()
+        }
+        Deletes::HalfOfTheKeys => _ = store.delete_range(half, Durability::Written).unwrap(),
+    }
+    if is_reopened {
+        store.close().unwrap();
+        store = Wisckey.open(&environment, &path, &options, &()).unwrap();
+    }
+    let begun = std::time::Instant::now();
+    while disk_bytes(&path) > enough && begun.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        if is_written {
+            store.put(&key(0), &[7; 50], Durability::Written).unwrap();
+        }
+    }
+    let left = disk_bytes(&path);
+    store.close().unwrap();
+    (filled, left)
+}
+
+type Shape = (u64, usize);
+const SMALL_VALUES: Shape = (120_000, 100);
+const VALUES_OF_THE_LOG: Shape = (20_000, 1000);
+const LARGE_VALUES: Shape = (12, 2 << 20);
+
+/// A store gives back what was deleted, but for little.
+fn check_what_is_left(deletes: Deletes, shape: Shape, conditions: (bool, bool)) {
+    let data = shape.0 * shape.1 as u64;
+    let live = match deletes {
+        Deletes::HalfOfTheKeys => data / 2,
+        _ => 0,
+    };
+    let enough = live * 5 / 4 + (2 << 20);
+    let (filled, left) = left_on_the_disk(deletes, shape, conditions, enough);
+    assert!(filled > data, "{filled}");
+    assert!(left <= enough, "{deletes:?} {shape:?}: {left} of {filled}");
+}
+
+fn check_each_way(conditions: (bool, bool)) {
+    for shape in [SMALL_VALUES, VALUES_OF_THE_LOG, LARGE_VALUES] {
+        for deletes in [
+            Deletes::OneByOne,
+            Deletes::AsOneRange,
+            Deletes::HalfOfTheKeys,
+        ] {
+            check_what_is_left(deletes, shape, conditions);
+        }
+    }
+}
+
+#[test]
+fn a_store_left_alone_with_its_threads_gives_back_what_was_deleted_within_a_minute() {
+    check_each_way((false, false));
+}
+
+#[test]
+fn a_store_that_is_reopened_gives_back_what_was_deleted_within_a_minute() {
+    check_each_way((true, false));
+}
+
+#[test]
+fn a_store_that_is_written_a_little_gives_back_what_was_deleted_within_a_minute() {
+    check_what_is_left(Deletes::HalfOfTheKeys, SMALL_VALUES, (false, true));
+    check_what_is_left(Deletes::AsOneRange, VALUES_OF_THE_LOG, (false, true));
+}

@@ -14,24 +14,24 @@ use cambium_io::sync::scheduler::run;
 use cambium_io::sync::thread;
 use cambium_wisckey::Wisckey;
 
+use crate::support::options_of;
+
 const FOLDER: &str = "/store";
 
+const SMALL: [(&str, &str); 9] = [
+    ("block_bytes", "512"),
+    ("segment_bytes", "4096"),
+    ("replay_bytes", "2048"),
+    ("preallocate_bytes", "4096"),
+    ("inline_bytes", "0"),
+    ("table_bytes", "2048"),
+    ("table_block_bytes", "512"),
+    ("level_base_bytes", "4096"),
+    ("space_limit", "120"),
+];
+
 fn options(changes: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::from([
-        ("block_bytes", "512"),
-        ("segment_bytes", "4096"),
-        ("replay_bytes", "2048"),
-        ("preallocate_bytes", "4096"),
-        ("inline_bytes", "0"),
-        ("table_bytes", "2048"),
-        ("table_block_bytes", "512"),
-        ("level_base_bytes", "4096"),
-        ("space_limit", "120"),
-    ]);
-    for (name, value) in changes {
-        options.set(name, value);
-    }
-    options
+    options_of(&SMALL, changes)
 }
 
 fn create(disk: &SimulatedDisk, seed: u64, changes: &[(&str, &str)]) -> Arc<dyn Engine> {

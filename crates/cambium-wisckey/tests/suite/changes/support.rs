@@ -8,10 +8,13 @@ use cambium_api::{
     ChangeBatch, ChangeFeed, ChangeOptions, Durability, Engine, EngineKind, KeyRange, Operation,
     OptionValues, SequenceNumber, WriteBatch,
 };
+use cambium_io::Environment;
 use cambium_io::simulated::Generator;
-use cambium_io::{Environment, StepOutcome};
 use cambium_testkit::golden::contents;
 use cambium_wisckey::Wisckey;
+
+use crate::support::options_of;
+pub use crate::support::{number, work_until_idle};
 
 pub const FOLDER: &str = "/store";
 pub const FROM_THE_START: SequenceNumber = SequenceNumber(0);
@@ -32,11 +35,7 @@ pub const TINY: [(&str, &str); 9] = [
 ];
 
 pub fn options(changes: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::default();
-    for (name, value) in changes {
-        options.set(name, value);
-    }
-    options
+    options_of(&[], changes)
 }
 
 pub fn tiny(changes: &[(&str, &str)]) -> OptionValues {
@@ -53,15 +52,6 @@ pub fn open(environment: &Environment, options: &OptionValues) -> Arc<dyn Engine
     options.take("block_bytes");
     let folder = Path::new(FOLDER);
     Wisckey.open(environment, folder, &options, &()).unwrap()
-}
-
-pub fn work_until_idle(store: &dyn Engine) {
-    for _ in 0..100_000 {
-        if store.step(1 << 20).unwrap() != StepOutcome::Again {
-            return;
-        }
-    }
-    panic!("background work does not end");
 }
 
 pub fn feed(store: &dyn Engine, after: SequenceNumber) -> Box<dyn ChangeFeed> {
@@ -221,8 +211,4 @@ pub fn overwrite(store: &dyn Engine, rounds: u64) {
         }
         work_until_idle(store);
     }
-}
-
-pub fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }

@@ -1,0 +1,28 @@
+//! What several suites need of a store.
+
+use cambium_api::{Engine, OptionValues};
+use cambium_io::StepOutcome;
+
+/// Options, and some of them changed.
+pub fn options_of(base: &[(&str, &str)], changes: &[(&str, &str)]) -> OptionValues {
+    let mut options = OptionValues::default();
+    for (name, value) in base.iter().chain(changes) {
+        options.set(name, value);
+    }
+    options
+}
+
+/// A figure of the store's statistics.
+pub fn number(store: &dyn Engine, name: &str) -> u64 {
+    store.stats().unwrap().number(name).unwrap()
+}
+
+/// Takes steps until there is no work.
+pub fn work_until_idle(store: &dyn Engine) {
+    for _ in 0..100_000 {
+        if store.step(1 << 20).unwrap() != StepOutcome::Again {
+            return;
+        }
+    }
+    panic!("background work does not end");
+}
