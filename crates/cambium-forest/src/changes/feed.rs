@@ -60,14 +60,21 @@ impl Core {
 
     /// Where a feed of what came after a number begins.
     fn start_after(&self, after: u64) -> Result<Start> {
-        let (database, newest) = self.history.file_after(self, after)?;
-        let found = Start::find(&database, newest, after);
-        // A cleaning may have given the place back meanwhile.
-        let is_given_back = after < self.history.oldest();
-        found.map_err(|error| match is_given_back {
-            true => lost(self.history.oldest()),
-            false => error,
-        })
+        loop {
+            let (database, newest) = self.history.file_after(self, after)?;
+            let begin = database.log.begin();
+            let error = match Start::find(&database, newest, after) {
+                Ok(start) => return Ok(start),
+                Err(error) => error,
+            };
+            // A cleaning may have given the place back meanwhile.
+            if after < self.history.oldest() {
+                return Err(lost(self.history.oldest()));
+            }
+            if database.log.begin() == begin {
+                return Err(error);
+            }
+        }
     }
 }
 
