@@ -53,6 +53,8 @@ pub struct Chains {
     is_synced: bool,
     /// Changes of chains that it has learned of.
     pub(super) reconfigurations: u64,
+    /// Batches of former heads that copies have replaced.
+    pub(super) discarded: u64,
     /// By partition: the epoch whose report the agent has.
     reported: Vec<u64>,
 }
@@ -79,6 +81,7 @@ impl Chains {
             unstable: VecDeque::new(),
             is_synced,
             reconfigurations: 0,
+            discarded: 0,
             reported: vec![0; partitions],
         }
     }
@@ -246,6 +249,10 @@ impl Chains {
     pub fn hear(&mut self, event: &ChainEvent, partitions: &mut Partitions) {
         let (partition, replica) = match event {
             ChainEvent::View(..) => return,
+            ChainEvent::Discarded(batches) => {
+                self.discarded += batches;
+                return;
+            }
             ChainEvent::Acked { partition, .. } | ChainEvent::CaughtUp { partition, .. } => {
                 (*partition, partitions.replica(*partition))
             }
@@ -256,7 +263,7 @@ impl Chains {
         match event {
             ChainEvent::Acked { since, number, .. } => replica.acked(*since, *number),
             ChainEvent::CaughtUp { since, .. } => replica.caught_up(*since),
-            ChainEvent::View(..) => {}
+            ChainEvent::View(..) | ChainEvent::Discarded(..) => {}
         }
         self.report(partition, partitions);
     }

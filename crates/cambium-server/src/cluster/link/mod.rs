@@ -372,8 +372,31 @@ impl Link {
             }
             Resume::Copy => {
                 tracing::info!(partition, to = self.to, ?theirs, ?own, "other batches");
+                self.report_discarded(partition, is_whole, &own, theirs);
                 self.needs_copy(partition)
             }
+        }
+    }
+
+    /// A copy takes the place of batches that the chain went on without: on an `async` or
+    /// `local` chain clients may have been answered that they are written.
+    fn report_discarded(&self, partition: u8, is_whole: bool, own: &Position, theirs: &Position) {
+        if !is_whole {
+            return;
+        }
+        let Some(last) = own.last_in_common(theirs) else {
+            tracing::warn!(partition, of = self.to, "discards a copy of unknown age");
+            return;
+        };
+        let batches = theirs.number.saturating_sub(last);
+        if batches > 0 {
+            tracing::warn!(
+                partition,
+                of = self.to,
+                batches,
+                "discards batches that the chain went on without"
+            );
+            self.say(ChainEvent::Discarded(batches));
         }
     }
 

@@ -154,7 +154,7 @@ fn commands_are_those_of_a_node_of_redis_cluster() {
 
 #[test]
 fn nodes_that_do_not_belong_are_refused() {
-    let etcd = Etcd::start();
+    let etcd = Etcd::start(1);
     let (mine, address) = (folder(), free_address());
     let words = arguments(&etcd.url, "n0", &address);
     eventually("etcd answers", || {

@@ -2,5 +2,7 @@
 
 mod failures;
 mod harness;
+mod history;
 mod membership;
 mod proxy;
+mod torment;
