@@ -317,6 +317,7 @@ impl Cluster {
             connections: HashMap::new(),
             turn: 0,
             is_readonly: false,
+            node: 0,
         }
     }
 
@@ -336,6 +337,8 @@ pub struct ClusterClient {
     connections: HashMap<String, Client>,
     turn: usize,
     is_readonly: bool,
+    /// The node that was called last.
+    pub node: usize,
 }
 
 impl ClusterClient {
@@ -352,7 +355,9 @@ impl ClusterClient {
             match answer.as_deref() {
                 Some(answer) if answer.starts_with("-MOVED") => {
                     let advertised = answer.rsplit(' ').next()?;
-                    address = self.direct.get(advertised)?.clone();
+                    // A node that came later is reached as it says.
+                    let direct = self.direct.get(advertised);
+                    address = direct.map_or(advertised, String::as_str).to_string();
                 }
                 Some(answer) if answer.starts_with("-TRYAGAIN") => {
                     std::thread::sleep(Duration::from_millis(20));
@@ -386,6 +391,8 @@ impl ClusterClient {
 
     /// Calls one node; `None` if the connection ends.
     pub fn call_at(&mut self, address: &str, words: &[&str]) -> Option<String> {
+        let is_called = |of: &String| of == address;
+        self.node = self.addresses.iter().position(is_called).unwrap_or(0);
         if !self.connections.contains_key(address) {
             let mut client = Client::try_connect(address)?;
             if self.is_readonly {

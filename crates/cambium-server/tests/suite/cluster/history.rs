@@ -21,6 +21,8 @@ pub struct Call {
     pub is_write: bool,
     pub begun: u64,
     pub ended: u64,
+    /// The node that has answered, or was asked last.
+    pub node: usize,
 }
 
 /// Checks a history that begins with `initial`, one value for each key.
@@ -33,6 +35,7 @@ pub fn check(initial: &[u64], history: &[Call]) -> Result<(), String> {
             is_write: true,
             begun: 0,
             ended: 0,
+            node: 0,
         };
         clusters.insert((key, value), vec![before]);
     }
@@ -105,6 +108,7 @@ mod tests {
             is_write: true,
             begun,
             ended,
+            node: 0,
         }
     }
 

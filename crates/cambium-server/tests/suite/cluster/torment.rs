@@ -62,7 +62,9 @@ impl SmallDisk<'_> {
         let space = rustix::fs::statvfs(self.folder).unwrap();
         let bytes = (space.f_bavail * space.f_frsize).saturating_sub(left);
         let file = std::fs::File::create(self.folder.join("filler")).unwrap();
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes.max(1)).unwrap();
+        // The node may write at the same time, and leave less room than there was.
+        let flags = rustix::fs::FallocateFlags::empty();
+        _ = rustix::fs::fallocate(&file, flags, 0, bytes.max(1));
     }
 
     fn empty(&self) {
@@ -84,6 +86,7 @@ struct Torment<'a> {
     paused: Vec<bool>,
     is_full: bool,
     kills: u64,
+    begun: Instant,
 }
 
 impl Torment<'_> {
@@ -108,7 +111,9 @@ impl Torment<'_> {
             self.free(cluster);
         }
         let node = self.random.below(cluster.nodes.len() as u64) as usize;
-        match self.random.below(20) {
+        let fault = self.random.below(20);
+        println!("{:?}: fault {fault} of n{node}", self.begun.elapsed());
+        match fault {
             0..9 => self.kill(cluster, node),
             9..12 => self.pause(cluster, node),
             12 => cluster.etcd_ways[node].cut(true),
@@ -159,6 +164,7 @@ impl Torment<'_> {
 
     fn resume(&mut self, cluster: &Cluster, node: usize) {
         if let (Some(server), true) = (&cluster.nodes[node], self.paused[node]) {
+            println!("{:?}: n{node} goes on", self.begun.elapsed());
             server.signal("CONT");
         }
         self.paused[node] = false;
@@ -309,18 +315,23 @@ fn play(
             is_write,
             begun: now(),
             ended: NEVER,
+            node: 0,
+        };
+        let client = match is_write || random.chance(1, 2) {
+            true => &mut writer,
+            false => {
+                reader.turn_to(random.below(4) as usize);
+                &mut reader
+            }
         };
         let answer = match is_write {
             true => {
                 call.value = values.fetch_add(1, Ordering::Relaxed);
-                writer.try_call(&["SET", &key, &call.value.to_string()])
+                client.try_call(&["SET", &key, &call.value.to_string()])
             }
-            false if random.chance(1, 2) => writer.try_call(&["GET", &key]),
-            false => {
-                reader.turn_to(random.below(4) as usize);
-                reader.try_call(&["GET", &key])
-            }
+            false => client.try_call(&["GET", &key]),
         };
+        call.node = client.node;
         let has_failed = answer.is_none();
         if let Some(answer) = answer {
             call.ended = now();
@@ -356,6 +367,7 @@ fn bounds() -> (u64, Range<u64>) {
 /// Runs turns: each begins its clients, and calls what disturbs the cluster and mends it.
 fn torment(
     mut cluster: Cluster,
+    begun: Instant,
     mut turn: impl FnMut(&mut Cluster, u64, &mut dyn FnMut(&mut Cluster)),
 ) {
     let (seed, turns) = bounds();
@@ -369,6 +381,7 @@ fn torment(
         paused: vec![false; 4],
         is_full: false,
         kills: 0,
+        begun,
     };
     (0..3).for_each(|node| cluster.start_node(node));
     cluster.settle();
@@ -391,7 +404,7 @@ fn strong_histories(engine: &'static str, durability: &'static str, etcd_members
     let values = AtomicU64::new(1);
     let mut initial = vec![0; KEYS];
     let mut unanswered: Vec<Call> = Vec::new();
-    torment(cluster, |cluster, seed, disturb| {
+    torment(cluster, begun, |cluster, seed, disturb| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| std::sync::Mutex::new(Some((cluster.client(), cluster.reader()))))
             .collect();
@@ -423,6 +436,7 @@ fn strong_histories(engine: &'static str, durability: &'static str, etcd_members
                     is_write: false,
                     begun,
                     ended,
+                    node: 0,
                 });
                 value
             })
@@ -507,7 +521,7 @@ fn what_async_chains_lose_is_bounded_and_reported() {
     let cluster = Cluster::make("forest", "written", Acknowledgement::Async, 1);
     let mut next = [1; 4];
     let mut lost = 0;
-    torment(cluster, |cluster, _, disturb| {
+    torment(cluster, Instant::now(), |cluster, _, disturb| {
         let before = cluster.view();
         let clients: Vec<_> = (0..4)
             .map(|_| std::sync::Mutex::new(Some(cluster.client())))
