@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cambium_cluster::topology::{Chain, Meta, Node, VERSION, View};
 
+use crate::access::Access;
 use crate::etcd::{Change, Compare, Entry, Error, Etcd, Result};
 
 /// A cluster in etcd.
@@ -34,11 +35,16 @@ impl Registry {
     /// The cluster of a name, at endpoints of etcd; a call takes `patience` at most with each.
     ///
     /// # Errors
-    /// An endpoint that is no address; a name that is none.
-    pub fn new(endpoints: &[String], name: &str, patience: Duration) -> Result<Registry> {
+    /// An endpoint that is no address; a name that is none; a file that cannot be used.
+    pub fn new(
+        endpoints: &[String],
+        access: &Access,
+        name: &str,
+        patience: Duration,
+    ) -> Result<Registry> {
         check_name(name)?;
         Ok(Registry {
-            etcd: Etcd::new(endpoints, patience)?,
+            etcd: Etcd::new(endpoints, access, patience)?,
             name: name.to_string(),
         })
     }

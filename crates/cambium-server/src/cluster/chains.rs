@@ -121,6 +121,10 @@ impl Chains {
                 break;
             };
             let (was_head, since) = (replica.is_head(), replica.since());
+            let unacknowledged = match replica.awaits_successor() {
+                true => (replica.position().number).saturating_sub(replica.acked_number()),
+                false => 0,
+            };
             if !replica.learn(chain, now, wait) {
                 continue;
             }
@@ -129,6 +133,16 @@ impl Chains {
                 self.feeding[place] = None;
             }
             learned.has_won |= replica.is_head() && !was_head;
+            // As a member it would be brought up, and its predecessor would count them.
+            let is_gone = was_head && chain.place(&self.shared.me).is_none();
+            if is_gone && unacknowledged > 0 {
+                tracing::warn!(
+                    partition = place,
+                    batches = unacknowledged,
+                    "discards batches that the chain may go on without"
+                );
+                self.discarded += unacknowledged;
+            }
             self.report(place as u8, partitions);
             let state = chain
                 .place(self.me())

@@ -189,6 +189,47 @@ fn a_paused_head_serves_nothing_that_is_old() {
     assert_eq!(other.call("GET fence"), "after");
 }
 
+/// A successor that refuses what it is sent is asked again after a pause, and no member.
+#[test]
+fn a_member_without_room_on_its_disk_is_left_behind() {
+    let logs = crate::harness::folder();
+    let strong = Acknowledgement::Strong;
+    let mut cluster = Cluster::make("forest", "written", strong, 1);
+    cluster.logs = Some(logs.path().to_path_buf());
+    (0..3).for_each(|node| cluster.start_node(node));
+    cluster.settle();
+    cluster.kill(2);
+    cluster.extra = ["--reserve", "1000000000000000000"]
+        .map(str::to_string)
+        .to_vec();
+    cluster.start_node(2);
+    let begun = std::time::Instant::now();
+    let mut client = cluster.client();
+    while begun.elapsed() < Duration::from_secs(2 * LEASE) {
+        for number in 0..20 {
+            assert_eq!(client.call(&format!("SET k{number} {number}")), "+OK");
+        }
+    }
+    let view = cluster.view();
+    let state =
+        |chain: &cambium_cluster::topology::Chain| chain.members[chain.place("n2").unwrap()].state;
+    assert!(
+        view.chains
+            .iter()
+            .all(|chain| state(chain) != State::Serving)
+    );
+    let refusals: usize = (0..2)
+        .map(|node| std::fs::read_to_string(logs.path().join(name(node))).unwrap())
+        .map(|log| log.matches("the successor refuses").count())
+        .sum();
+    assert!((1..100).contains(&refusals), "{refusals} refusals");
+    cluster.kill(2);
+    cluster.extra.clear();
+    cluster.start_node(2);
+    cluster.settle();
+    assert_eq!(client.call("GET k7"), "7");
+}
+
 #[test]
 fn a_chain_whose_members_all_restart_goes_on() {
     let mut cluster = Cluster::start("forest", "written", Acknowledgement::Strong);

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use cambium_cluster::topology::{Acknowledgement, Meta, State, VERSION, View};
+use cambium_cluster::topology::{Acknowledgement, Chain, Meta, State, VERSION, View};
+use cambium_foreign::access::Access;
 use cambium_foreign::registry::{Registry, Seen};
 use tempfile::TempDir;
 
@@ -42,14 +43,21 @@ struct Member {
     url: String,
     /// For the other members.
     peer: String,
+    extra: Vec<String>,
 }
 
 impl Etcd {
     pub fn start(count: usize) -> Etcd {
+        Etcd::start_with(count, "http", &[])
+    }
+
+    /// The same with a scheme for clients, and more arguments.
+    pub fn start_with(count: usize, scheme: &str, extra: &[String]) -> Etcd {
         let member = |_| Member {
             process: None,
             folder: folder(),
-            url: format!("http://{}", free_address()),
+            url: format!("{scheme}://{}", free_address()),
+            extra: extra.to_vec(),
             peer: format!("http://{}", free_address()),
         };
         let members: Vec<Member> = (0..count).map(member).collect();
@@ -90,7 +98,7 @@ impl Etcd {
 
     pub fn registry(&self, name: &str) -> Registry {
         let urls: Vec<String> = self.url.split(',').map(str::to_string).collect();
-        Registry::new(&urls, name, Duration::from_secs(2)).unwrap()
+        Registry::new(&urls, &Access::default(), name, Duration::from_secs(2)).unwrap()
     }
 }
 
@@ -104,6 +112,7 @@ impl Member {
             .args(["--listen-peer-urls", peer])
             .args(["--initial-advertise-peer-urls", peer])
             .args(["--initial-cluster", peers])
+            .args(&self.extra)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -154,6 +163,8 @@ pub struct Cluster {
     pub etcd_ways: Vec<Proxy>,
     /// Those that run.
     pub nodes: Vec<Option<Server>>,
+    /// Given to nodes that start from now on.
+    pub extra: Vec<String>,
     /// Where the nodes write their logs; only errors, to the test's own output, without it.
     pub logs: Option<PathBuf>,
     engine: &'static str,
@@ -218,6 +229,7 @@ impl Cluster {
             ways: Vec::new(),
             etcd_ways: Vec::new(),
             nodes: Vec::new(),
+            extra: Vec::new(),
             logs: None,
             engine,
             durability,
@@ -260,6 +272,7 @@ impl Cluster {
         let mut words = arguments(&urls.join(","), &name(node), self.ways[node].address());
         let own = ["--engine", self.engine, "--durability", self.durability];
         words.extend(own.map(str::to_string));
+        words.extend(self.extra.iter().cloned());
         if self.engine == "alphard" && !folder.path().join("store").exists() {
             words.extend(["--set", "size=64MiB"].map(str::to_string));
         }
@@ -293,16 +306,22 @@ impl Cluster {
 
     /// Waits until all members of all chains serve.
     pub fn settle(&self) {
-        eventually("all members serve", || {
-            self.view().chains.iter().all(|chain| {
-                chain.epoch > 0
-                    && chain.members.len() == 3
-                    && chain
-                        .members
-                        .iter()
-                        .all(|member| member.state == State::Serving)
-            })
-        });
+        let is_whole = |chain: &Chain| {
+            let mut members = chain.members.iter();
+            chain.members.len() == 3 && members.all(|member| member.state == State::Serving)
+        };
+        let begun = Instant::now();
+        loop {
+            let chains = self.view().chains;
+            let Some(chain) = chains.iter().find(|chain| !is_whole(chain)) else {
+                return;
+            };
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{chain:?} does not become whole"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// A client that reads and writes at heads.

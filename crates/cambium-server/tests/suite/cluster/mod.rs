@@ -1,5 +1,6 @@
 //! Three servers and etcd: what was acknowledged survives kills, pauses, moves and copies.
 
+mod access;
 mod failures;
 mod harness;
 mod history;

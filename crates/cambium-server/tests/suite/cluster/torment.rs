@@ -390,6 +390,8 @@ fn torment(
         turn(&mut cluster, seed ^ (number << 32), &mut |cluster| {
             (0..TURN).for_each(|_| torment.step(cluster));
             torment.mend(cluster);
+            // Clients are served again.
+            std::thread::sleep(Duration::from_millis(500));
         });
         println!("turn {number}: {} kills so far", torment.kills);
     }
