@@ -45,6 +45,8 @@ pub struct Chains {
     pub fresh_until: Duration,
     /// By partition.
     pub feeding: Vec<Option<Feeding>>,
+    /// Connections that other ones have taken the place of, with their partitions.
+    pub displaced: Vec<(u8, Feeding)>,
     shared: Shared,
     links: HashMap<String, LinkHandle>,
     waiting: Vec<Waiting>,
@@ -75,6 +77,7 @@ impl Chains {
             view: Arc::default(),
             fresh_until: Duration::ZERO,
             feeding: vec![None; partitions],
+            displaced: Vec::new(),
             shared,
             links: HashMap::new(),
             waiting: Vec::new(),
@@ -99,6 +102,16 @@ impl Chains {
     /// The address of a node.
     pub fn address(&self, node: &str) -> Option<&str> {
         self.view.nodes.get(node).map(|node| node.address.as_str())
+    }
+
+    /// A connection of the predecessor feeds a partition. What an older connection has sent may
+    /// arrive later, so the one that is displaced may be the live one: it is refused, and asks
+    /// again. An older one is at its end, and does not.
+    pub fn feed(&mut self, partition: u8, feeding: Feeding) {
+        let before = self.feeding[usize::from(partition)].replace(feeding);
+        let displaced = before.filter(|before| before.handle != feeding.handle);
+        self.displaced
+            .extend(displaced.map(|displaced| (partition, displaced)));
     }
 
     /// Asks the agent for a new view.

@@ -189,6 +189,33 @@ fn a_paused_head_serves_nothing_that_is_old() {
     assert_eq!(other.call("GET fence"), "after");
 }
 
+/// A connection that a predecessor has given up sends what was on its way after the new one
+/// has. The successor acknowledges to the live one all the same.
+#[test]
+fn a_connection_that_is_given_up_does_not_keep_the_acknowledgements() {
+    let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let mut client = cluster.client();
+    client.call("SET oak Quercus");
+    let slot = cambium_cluster::slots::slot(b"oak");
+    let partition = cambium_cluster::slots::partition(slot, 4);
+    let view = cluster.view();
+    let members = &view.chains[usize::from(partition)].members;
+    for pair in members.windows(2) {
+        let (from, to) = (pair[0].node.as_str(), &pair[1]);
+        let node = (0..3).find(|node| name(*node) == to.node).unwrap();
+        let address = cluster.places[node].1.clone();
+        let mut late = cluster.client();
+        let hello = ["CAMBIUM.CHAIN", "HELLO", "of-a-test", from];
+        assert_eq!(late.call_at(&address, &hello).as_deref(), Some("+OK"));
+        let (partition, since) = (partition.to_string(), to.since.to_string());
+        let open = ["CAMBIUM.CHAIN", "OPEN", &partition, &since];
+        let opened = late.call_at(&address, &open).unwrap();
+        assert!(opened.starts_with("[opened"), "{opened}");
+        drop(late);
+        assert_eq!(client.call("SET oak Quercus"), "+OK");
+    }
+}
+
 /// A successor that refuses what it is sent is asked again after a pause, and no member.
 #[test]
 fn a_member_without_room_on_its_disk_is_left_behind() {
