@@ -199,6 +199,9 @@ impl Torment<'_> {
     /// Everything is as it should be, and all chains are whole.
     fn mend(&mut self, cluster: &mut Cluster) {
         cluster.etcd.resume();
+        eventually("etcd answers", || {
+            cluster.registry.read(&cluster.meta).is_ok()
+        });
         cluster.etcd_ways.iter().for_each(|way| way.mend());
         cluster.ways.iter().for_each(|way| way.mend());
         self.free(cluster);
