@@ -19,7 +19,7 @@ import cluster
 
 
 def benchmark(port, test, requests, is_cluster, clients=50, pipeline=1):
-    words = ["redis-benchmark", "-p", str(port), "-c", str(clients), "-n", str(requests), "-r", "100000",
+    words = ["redis-benchmark", "-h", cluster.HOST, "-p", str(port), "-c", str(clients), "-n", str(requests), "-r", "100000",
              "-d", "100", "-P", str(pipeline), "-t", test, "--csv"]
     done = subprocess.run(words + (["--cluster"] if is_cluster else []), capture_output=True, text=True)
     for line in done.stdout.splitlines():
@@ -44,7 +44,7 @@ class Nodes(cluster.Cluster):
         return super().cambium(*words, quiet=quiet)
 
     def start(self, node):
-        address = f"127.0.0.1:{self.ports[node]}"
+        address = f"{cluster.HOST}:{self.ports[node]}"
         log = open(f"{self.folder}/{node}.log", "a")
         self.processes[node] = subprocess.Popen(
             [f"{self.binaries}/cambium-server", "--dir", f"{self.folder}/{node}", "--resp", address,
@@ -66,7 +66,7 @@ def of_one(binaries, durability, tests, requests):
     with tempfile.TemporaryDirectory(prefix="cambium-one-") as folder:
         port = cluster.free_port()
         server = subprocess.Popen(
-            [f"{binaries}/cambium-server", "--dir", f"{folder}/store", "--resp", f"127.0.0.1:{port}",
+            [f"{binaries}/cambium-server", "--dir", f"{folder}/store", "--resp", f"{cluster.HOST}:{port}",
              "--durability", durability, "--log-level", "error"], stdout=subprocess.PIPE)
         server.stdout.readline()
         try:
@@ -83,14 +83,14 @@ def of_etcd(seconds=60):
         members = ",".join(f"e{n}=http://127.0.0.1:{peer}" for n, (_, peer) in enumerate(ports))
         processes = [subprocess.Popen(
             ["etcd", "--name", f"e{n}", "--data-dir", f"{folder}/{n}",
-             "--listen-client-urls", f"http://127.0.0.1:{client}",
-             "--advertise-client-urls", f"http://127.0.0.1:{client}",
-             "--listen-peer-urls", f"http://127.0.0.1:{peer}",
-             "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}",
+             "--listen-client-urls", f"http://{cluster.HOST}:{client}",
+             "--advertise-client-urls", f"http://{cluster.HOST}:{client}",
+             "--listen-peer-urls", f"http://{cluster.HOST}:{peer}",
+             "--initial-advertise-peer-urls", f"http://{cluster.HOST}:{peer}",
              "--initial-cluster", members, "--quota-backend-bytes", str(8 << 30)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for n, (client, peer) in enumerate(ports)]
         time.sleep(3)
-        endpoints = ",".join(f"http://127.0.0.1:{client}" for client, _ in ports)
+        endpoints = ",".join(f"http://{cluster.HOST}:{client}" for client, _ in ports)
         try:
             done = subprocess.run(["etcdctl", "--endpoints", endpoints, "check", "perf", "--load", "l"],
                                   capture_output=True, text=True, env={"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin"})

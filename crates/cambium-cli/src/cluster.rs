@@ -3,12 +3,14 @@
 //! Everything here reads and writes etcd alone. A change is one transaction a chain, which
 //! fails if the chain has changed meanwhile; the nodes learn of it from etcd.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cambium_cluster::control::{self, Changes};
 use cambium_cluster::topology::{
     Acknowledgement, Chain, MOST_MEMBERS, MOST_PARTITIONS, Member, Meta, State, VERSION,
 };
+use cambium_foreign::access::Access;
 use cambium_foreign::etcd;
 use cambium_foreign::registry::{Registry, Seen};
 use cambium_io::Environment;
@@ -34,6 +36,21 @@ pub struct ClusterArguments {
         default_value = "http://127.0.0.1:2379"
     )]
     pub etcd: Vec<String>,
+    /// A file with the certificate that signs etcd's, in PEM, for https:// endpoints
+    #[arg(long, global = true, value_name = "FILE.pem")]
+    pub etcd_ca: Option<PathBuf>,
+    /// A file with the certificate that this program shows to etcd, in PEM
+    #[arg(long, global = true, value_name = "FILE.pem")]
+    pub etcd_cert: Option<PathBuf>,
+    /// A file with that certificate's private key in PEM
+    #[arg(long, global = true, value_name = "FILE.pem")]
+    pub etcd_key: Option<PathBuf>,
+    /// A user of etcd
+    #[arg(long, global = true, value_name = "NAME")]
+    pub etcd_user: Option<String>,
+    /// A file whose first line is the password of that user
+    #[arg(long, global = true, value_name = "F")]
+    pub etcd_password_file: Option<PathBuf>,
     /// The cluster's name in etcd
     #[arg(long, global = true, value_name = "NAME", default_value = "main")]
     pub cluster_name: String,
@@ -122,7 +139,14 @@ impl From<etcd::Error> for Failure {
 
 /// Runs a command about a cluster.
 pub fn run(arguments: &ClusterArguments) -> Result<Status, Failure> {
-    let registry = Registry::new(&arguments.etcd, &arguments.cluster_name, PATIENCE)
+    let access = Access {
+        ca: arguments.etcd_ca.clone(),
+        cert: arguments.etcd_cert.clone(),
+        key: arguments.etcd_key.clone(),
+        user: arguments.etcd_user.clone(),
+        password_file: arguments.etcd_password_file.clone(),
+    };
+    let registry = Registry::new(&arguments.etcd, &access, &arguments.cluster_name, PATIENCE)
         .map_err(|error| Failure::usage(error.to_string()))?;
     if let ClusterCommand::Init(wanted) = &arguments.command {
         return init(&registry, wanted, &arguments.cluster_name);

@@ -56,16 +56,34 @@ impl Position {
 
     /// True if a batch of this number that was made in `epoch` led here.
     pub fn contains(&self, epoch: u64, number: u64) -> bool {
-        let place = self.epochs.iter().position(|(of, _)| *of == epoch);
-        let Some(place) = place else {
-            return false;
-        };
-        let first = self.epochs[place].1;
-        let last = match self.epochs.get(place + 1) {
+        let first = self.epochs.iter().find(|(of, _)| *of == epoch);
+        let batches = first.map(|(_, first)| *first).zip(self.last_of(epoch));
+        batches.is_some_and(|(first, last)| (first..=last).contains(&number))
+    }
+
+    /// The last batch that this replica and one at `theirs` both have; `None` if their epochs
+    /// have no one in common that is remembered.
+    pub fn last_in_common(&self, theirs: &Position) -> Option<u64> {
+        let shares = |(epoch, first): &&(u64, u64)| self.contains(*epoch, *first);
+        match theirs.epochs.iter().rev().find(shares) {
+            Some((epoch, _)) => Some(self.last_of(*epoch)?.min(theirs.last_of(*epoch)?)),
+            None if self.is_complete() && theirs.is_complete() => Some(0),
+            None => None,
+        }
+    }
+
+    /// True if no epoch is forgotten.
+    fn is_complete(&self) -> bool {
+        self.epochs.first().is_none_or(|(_, first)| *first == 1)
+    }
+
+    /// The last batch of an epoch.
+    fn last_of(&self, epoch: u64) -> Option<u64> {
+        let place = self.epochs.iter().position(|(of, _)| *of == epoch)?;
+        Some(match self.epochs.get(place + 1) {
             Some((_, next)) => next - 1,
             None => self.number,
-        };
-        (first..=last).contains(&number)
+        })
     }
 
     /// How a replica at `theirs` goes on from one that is here.
@@ -136,6 +154,27 @@ mod tests {
         assert!(source.contains(4, 5) && !source.contains(3, 4) && !source.contains(5, 4));
         let many: Vec<u64> = (10..10 + 2 * MOST_EPOCHS as u64).collect();
         assert_eq!(behind(&source, &many).resume(&shared), Resume::Copy);
+        assert_eq!(behind(&source, &many).last_in_common(&shared), None);
+    }
+
+    #[test]
+    fn a_former_head_has_so_many_batches_in_common_with_the_chain() {
+        let shared = behind(&Position::default(), &[1, 1, 3]);
+        let chain = behind(&shared, &[4, 4, 6]);
+        for (alone, last) in [
+            (vec![], 3),
+            (vec![3, 3], 3),
+            (vec![5], 3),
+            (vec![4], 4),
+            (vec![4, 5, 5], 4),
+            (vec![4, 4, 4, 4], 5),
+        ] {
+            let former = behind(&shared, &alone);
+            assert_eq!(chain.last_in_common(&former), Some(last), "{alone:?}");
+        }
+        let other = behind(&Position::default(), &[2, 2]);
+        assert_eq!(chain.last_in_common(&other), Some(0));
+        assert_eq!(chain.last_in_common(&Position::default()), Some(0));
     }
 
     #[test]

@@ -7,12 +7,15 @@
 
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use ureq::Agent;
+
+use crate::access::Access;
 
 /// Why a call has no answer: a line for people.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -62,6 +65,10 @@ pub struct Etcd {
     agent: Agent,
     /// The endpoint that answered last.
     preferred: AtomicUsize,
+    /// The user's name and password.
+    credentials: Option<(String, String)>,
+    /// What etcd has given for them. It ends when it is not used for some minutes.
+    token: Mutex<Option<String>>,
 }
 
 impl Etcd {
@@ -69,27 +76,32 @@ impl Etcd {
     /// with each.
     ///
     /// # Errors
-    /// No endpoint, or one that is no `http://` address.
-    pub fn new(endpoints: &[String], patience: Duration) -> Result<Etcd> {
+    /// No endpoint, or one that is no address; a file of `access` that cannot be used.
+    pub fn new(endpoints: &[String], access: &Access, patience: Duration) -> Result<Etcd> {
         let endpoints: Vec<String> = endpoints
             .iter()
             .map(|endpoint| endpoint.trim_end_matches('/').to_string())
             .collect();
-        let is_known = |endpoint: &String| endpoint.starts_with("http://");
+        let is_secured = |endpoint: &String| endpoint.starts_with("https://");
+        let is_known = |endpoint: &String| endpoint.starts_with("http://") || is_secured(endpoint);
         if endpoints.is_empty() || !endpoints.iter().all(is_known) {
             let endpoints = endpoints.join(",");
             return Err(Error(format!(
                 "'{endpoints}': expected addresses such as http://127.0.0.1:2379, divided by commas"
             )));
         }
-        let config = Agent::config_builder()
+        let mut config = Agent::config_builder()
             .timeout_global(Some(patience))
-            .http_status_as_error(false)
-            .build();
+            .http_status_as_error(false);
+        if endpoints.iter().any(is_secured) {
+            config = config.tls_config(access.tls()?);
+        }
         Ok(Etcd {
             endpoints,
-            agent: config.new_agent(),
+            agent: config.build().new_agent(),
             preferred: AtomicUsize::new(0),
+            credentials: access.credentials()?,
+            token: Mutex::new(None),
         })
     }
 
@@ -110,10 +122,41 @@ impl Etcd {
     }
 
     fn call_one(&self, endpoint: &str, path: &str, body: &Value) -> Result<Value> {
+        let Some((name, password)) = &self.credentials else {
+            return self.post(endpoint, path, body);
+        };
+        if self.token().is_some() {
+            match self.post(endpoint, path, body) {
+                // The token has ended, or users have changed: the call was not made.
+                Err(error) if error.0.contains("auth") => {}
+                answer => return answer,
+            }
+        }
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let user = json!({ "name": name, "password": password });
+        let answer = self.post(endpoint, "/v3/auth/authenticate", &user)?;
+        let token = answer["token"].as_str().map(str::to_string);
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
+        self.post(endpoint, path, body)
+    }
+
+    fn token(&self) -> Option<String> {
+        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        token.clone()
+    }
+
+    fn request(&self, url: String) -> ureq::RequestBuilder<ureq::typestate::WithBody> {
+        let request = self.agent.post(url);
+        match self.token() {
+            Some(token) => request.header("Authorization", token),
+            None => request,
+        }
+    }
+
+    fn post(&self, endpoint: &str, path: &str, body: &Value) -> Result<Value> {
         let failed = |error: &dyn std::fmt::Display| Error(format!("{endpoint}: {error}"));
         let mut response = self
-            .agent
-            .post(format!("{endpoint}{path}"))
+            .request(format!("{endpoint}{path}"))
             .send(body.to_string().as_bytes())
             .map_err(|error| failed(&error))?;
         let text = response
@@ -209,7 +252,7 @@ impl Etcd {
         let body = json!({ "create_request": {
             "key": encoded(prefix), "range_end": encoded_end(prefix),
         } });
-        let request = self.agent.post(format!("{endpoint}/v3/watch"));
+        let request = self.request(format!("{endpoint}/v3/watch"));
         let response = request
             .config()
             .timeout_global(Some(patience))
@@ -277,11 +320,33 @@ mod tests {
     #[test]
     fn addresses_are_checked_and_a_silent_endpoint_is_named() {
         let patience = Duration::from_millis(200);
-        assert!(Etcd::new(&[], patience).is_err());
-        assert!(Etcd::new(&["127.0.0.1:2379".into()], patience).is_err());
+        let none = Access::default();
+        assert!(Etcd::new(&[], &none, patience).is_err());
+        assert!(Etcd::new(&["127.0.0.1:2379".into()], &none, patience).is_err());
+        let secured = ["https://127.0.0.1:2379".to_string()];
+        let mut access = none.clone();
+        for (option, part) in [
+            ("--etcd-ca", 0),
+            ("--etcd-ca /none", 1),
+            ("belong together", 2),
+        ] {
+            match part {
+                1 => access.ca = Some("/none".into()),
+                2 => (access.ca, access.user) = (Some(file!().into()), Some("oak".into())),
+                _ => {}
+            }
+            let endpoints = [secured[0].clone(), "http://127.0.0.1:1".into()];
+            let endpoints = if part == 2 {
+                &endpoints[1..]
+            } else {
+                &endpoints[..]
+            };
+            let error = Etcd::new(endpoints, &access, patience).unwrap_err();
+            assert!(error.0.contains(option), "{error}");
+        }
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let etcd = Etcd::new(std::slice::from_ref(&address), patience).unwrap();
+        let etcd = Etcd::new(std::slice::from_ref(&address), &none, patience).unwrap();
         let error = etcd.read("/cambium/").unwrap_err();
         assert!(error.to_string().contains(&address), "{error}");
     }

@@ -19,6 +19,7 @@
 //! | [`error`] | what can go wrong |
 #![deny(unsafe_code)]
 
+pub mod access;
 pub mod error;
 pub mod etcd;
 #[allow(unsafe_code)]

@@ -2,10 +2,12 @@
 //!
 //! The keys and their values are those of [`cambium_cluster::topology`].
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cambium_cluster::topology::{Chain, Meta, Node, VERSION, View};
 
+use crate::access::Access;
 use crate::etcd::{Change, Compare, Entry, Error, Etcd, Result};
 
 /// A cluster in etcd.
@@ -23,6 +25,8 @@ pub struct Seen {
     pub view: View,
     /// By partition: the revision of its chain; 0 if it is not made.
     pub changed: Vec<i64>,
+    /// The nodes that are there, with the revisions of their registrations.
+    pub registered: BTreeMap<String, i64>,
     /// The controller's name, and the revision of its election.
     pub controller: Option<(String, i64)>,
 }
@@ -31,11 +35,16 @@ impl Registry {
     /// The cluster of a name, at endpoints of etcd; a call takes `patience` at most with each.
     ///
     /// # Errors
-    /// An endpoint that is no address; a name that is none.
-    pub fn new(endpoints: &[String], name: &str, patience: Duration) -> Result<Registry> {
+    /// An endpoint that is no address; a name that is none; a file that cannot be used.
+    pub fn new(
+        endpoints: &[String],
+        access: &Access,
+        name: &str,
+        patience: Duration,
+    ) -> Result<Registry> {
         check_name(name)?;
         Ok(Registry {
-            etcd: Etcd::new(endpoints, patience)?,
+            etcd: Etcd::new(endpoints, access, patience)?,
             name: name.to_string(),
         })
     }
@@ -105,7 +114,7 @@ impl Registry {
                 ..View::default()
             },
             changed: vec![0; count],
-            controller: None,
+            ..Seen::default()
         };
         let prefix = self.key("");
         for entry in entries {
@@ -116,7 +125,9 @@ impl Registry {
         Ok(seen)
     }
 
-    /// Writes a chain if it is as it was seen, and `also` holds; whether it was written.
+    /// Writes a chain if it and the registrations of its members are as they were seen, and
+    /// `also` holds; whether it was written. A member that was gone when it was seen, and has
+    /// registered since, may serve by the chain as it was.
     ///
     /// # Errors
     /// No endpoint answers: it may have been written.
@@ -134,6 +145,13 @@ impl Registry {
             0 => Compare::Missing(key.clone()),
             before => Compare::Changed(key.clone(), before),
         });
+        for member in &seen.view.chains[usize::from(partition)].members {
+            let node = self.node_key(&member.node);
+            compares.push(match seen.registered.get(&member.node) {
+                None => Compare::Missing(node),
+                Some(at) => Compare::Changed(node, *at),
+            });
+        }
         self.etcd
             .transact(&compares, &[Change::Put(key, value, None)])
     }
@@ -151,6 +169,7 @@ impl Seen {
             "nodes" => {
                 if let Ok(node) = serde_json::from_slice::<Node>(&entry.value) {
                     self.view.nodes.insert(name.to_string(), node);
+                    self.registered.insert(name.to_string(), entry.changed);
                 }
             }
             "controller" => {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cambium::Durability;
 use cambium_base::Address;
+use cambium_foreign::access::Access;
 use clap::{Parser, ValueEnum};
 use serde::Deserialize;
 
@@ -41,6 +42,21 @@ pub struct Arguments {
     /// The cluster's name in etcd [default: main]
     #[arg(long, value_name = "NAME")]
     pub cluster_name: Option<String>,
+    /// A file with the certificate that signs etcd's, in PEM, for https:// endpoints
+    #[arg(long, value_name = "FILE.pem")]
+    pub etcd_ca: Option<PathBuf>,
+    /// A file with the certificate that this program shows to etcd, in PEM
+    #[arg(long, value_name = "FILE.pem")]
+    pub etcd_cert: Option<PathBuf>,
+    /// A file with that certificate's private key in PEM
+    #[arg(long, value_name = "FILE.pem")]
+    pub etcd_key: Option<PathBuf>,
+    /// A user of etcd
+    #[arg(long, value_name = "NAME")]
+    pub etcd_user: Option<String>,
+    /// A file whose first line is the password of that user
+    #[arg(long, value_name = "F")]
+    pub etcd_password_file: Option<PathBuf>,
     /// This node's name in the cluster
     #[arg(long, value_name = "NODE")]
     pub name: Option<String>,
@@ -126,6 +142,11 @@ struct File {
     thrift: Option<String>,
     cluster: Option<String>,
     cluster_name: Option<String>,
+    etcd_ca: Option<PathBuf>,
+    etcd_cert: Option<PathBuf>,
+    etcd_key: Option<PathBuf>,
+    etcd_user: Option<String>,
+    etcd_password_file: Option<PathBuf>,
     name: Option<String>,
     advertise: Option<String>,
     password_file: Option<PathBuf>,
@@ -140,6 +161,17 @@ struct File {
 }
 
 impl Arguments {
+    /// How etcd is reached.
+    pub fn access(&self) -> Access {
+        Access {
+            ca: self.etcd_ca.clone(),
+            cert: self.etcd_cert.clone(),
+            key: self.etcd_key.clone(),
+            user: self.etcd_user.clone(),
+            password_file: self.etcd_password_file.clone(),
+        }
+    }
+
     /// Fills from the file that `--config` names what the command line leaves open.
     ///
     /// # Errors
@@ -166,6 +198,11 @@ impl Arguments {
             http: self.http.clone().or(file.http),
             cluster: self.cluster.clone().or(file.cluster),
             cluster_name: self.cluster_name.clone().or(file.cluster_name),
+            etcd_ca: or(&self.etcd_ca, file.etcd_ca),
+            etcd_cert: or(&self.etcd_cert, file.etcd_cert),
+            etcd_key: or(&self.etcd_key, file.etcd_key),
+            etcd_user: self.etcd_user.clone().or(file.etcd_user),
+            etcd_password_file: or(&self.etcd_password_file, file.etcd_password_file),
             name: self.name.clone().or(file.name),
             advertise: self.advertise.clone().or(file.advertise),
             password_file: or(&self.password_file, file.password_file),

@@ -224,7 +224,10 @@ fn join_cluster(
     }
     let name = arguments.cluster_name.as_deref().unwrap_or("main");
     let (node, address) = (arguments.name.as_ref(), arguments.advertise.as_ref());
-    let wanted = Wanted::parse(cluster, name, node, address)?;
+    let wanted = Wanted {
+        access: arguments.access(),
+        ..Wanted::parse(cluster, name, node, address)?
+    };
     join::join(wanted, store, environment).map(Some)
 }
 

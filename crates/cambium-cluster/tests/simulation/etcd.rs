@@ -1,13 +1,21 @@
 //! What the simulated nodes need of etcd: values, leases, and transactions that compare.
 
+use std::collections::BTreeMap;
+
 use cambium_cluster::topology::{Chain, Node, Report, State, View};
 
 use crate::world::{Bug, LEASE};
 
+/// Nodes with their registrations.
+pub type Registered = BTreeMap<String, u64>;
+
 pub struct Etcd {
     pub view: View,
     /// When each node's lease ends.
-    leases: std::collections::BTreeMap<String, u64>,
+    leases: BTreeMap<String, u64>,
+    /// The nodes that are there, with what changes when one registers anew.
+    registered: Registered,
+    registrations: u64,
     controller: Option<(String, u64)>,
     bug: Option<Bug>,
 }
@@ -16,7 +24,9 @@ impl Etcd {
     pub fn new(view: View, bug: Option<Bug>) -> Etcd {
         Etcd {
             view,
-            leases: Default::default(),
+            leases: BTreeMap::new(),
+            registered: Registered::new(),
+            registrations: 0,
             controller: None,
             bug,
         }
@@ -27,6 +37,7 @@ impl Etcd {
         self.leases.retain(|_, end| *end > now);
         let leases = &self.leases;
         self.view.nodes.retain(|name, _| leases.contains_key(name));
+        self.registered.retain(|name, _| leases.contains_key(name));
         self.controller = self.controller.take().filter(|(name, incarnation)| {
             self.view
                 .nodes
@@ -35,8 +46,13 @@ impl Etcd {
         });
     }
 
-    /// Renews a node's lease, or registers it, and answers what there is.
-    pub fn renew(&mut self, name: &str, node: &Node, now: u64) -> (View, bool) {
+    /// Renews a node's lease, or registers it, and answers what there is; to the controller
+    /// with the registrations.
+    pub fn renew(&mut self, name: &str, node: &Node, now: u64) -> (View, Option<Registered>) {
+        if self.view.nodes.get(name) != Some(node) {
+            self.registrations += 1;
+            self.registered.insert(name.to_string(), self.registrations);
+        }
         self.leases.insert(name.to_string(), now + LEASE);
         self.view.nodes.insert(name.to_string(), node.clone());
         self.expire(now);
@@ -44,10 +60,8 @@ impl Etcd {
             self.controller = Some((name.to_string(), node.incarnation));
         }
         self.view.revision += 1;
-        (
-            self.view.clone(),
-            self.is_controller(name, node.incarnation),
-        )
+        let decides = self.is_controller(name, node.incarnation);
+        (self.view.clone(), decides.then(|| self.registered.clone()))
     }
 
     fn is_controller(&self, name: &str, incarnation: u64) -> bool {
@@ -57,9 +71,21 @@ impl Etcd {
     }
 
     /// Changes a chain, if it is what the controller has seen, and it is the controller still.
-    pub fn change(&mut self, name: &str, incarnation: u64, seen: u64, mut chain: Chain) {
+    pub fn change(
+        &mut self,
+        (name, incarnation): (&str, u64),
+        (seen, registered): (u64, &Registered),
+        mut chain: Chain,
+    ) {
+        let before = &self.view.chains[0];
         let checks = self.bug != Some(Bug::StaleController);
-        if checks && (self.view.chains[0].epoch != seen || !self.is_controller(name, incarnation)) {
+        if checks && (before.epoch != seen || !self.is_controller(name, incarnation)) {
+            return;
+        }
+        // One that has registered since may serve by the chain that it has read.
+        let is_as_seen = |node: &String| self.registered.get(node) == registered.get(node);
+        let nodes = before.members.iter().map(|member| &member.node);
+        if self.bug != Some(Bug::UnseenReturn) && !nodes.into_iter().all(is_as_seen) {
             return;
         }
         if self.bug == Some(Bug::EarlyServing) {

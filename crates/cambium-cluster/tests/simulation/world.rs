@@ -7,7 +7,7 @@ use cambium_cluster::topology::{Acknowledgement, Chain, Meta, Report, State, VER
 use cambium_io::simulated::Generator;
 use cambium_testkit::linearizability::{self, Observation, Operation};
 
-use crate::etcd::Etcd;
+use crate::etcd::{Etcd, Registered};
 use crate::node::{Held, Message, SimulatedNode, Store};
 
 pub const NODES: usize = 4;
@@ -34,6 +34,8 @@ pub enum Bug {
     EarlyServing,
     /// A member is said to have joined while writes do not wait for it.
     EarlyJoining,
+    /// A node that was gone registers again, and a change does not see it that counts on that.
+    UnseenReturn,
     /// A change is in effect while a node serves that does not know of it.
     NoWaiting,
     /// Messages of former heads are accepted.
@@ -45,13 +47,14 @@ pub enum Bug {
 }
 
 impl Bug {
-    pub const ALL: [Bug; 9] = [
+    pub const ALL: [Bug; 10] = [
         Bug::NoLease,
         Bug::EarlyAnswer,
         Bug::StaleController,
         Bug::EarlyServing,
         Bug::EarlyJoining,
         Bug::NoWaiting,
+        Bug::UnseenReturn,
         Bug::NoEpochs,
         Bug::EarlyAck,
         Bug::EarlyForward,
@@ -60,8 +63,8 @@ impl Bug {
 
 enum Event {
     Tick(usize),
-    Learn(usize, u64, View, u64, bool),
-    Change(usize, u64, u64, Chain),
+    Learn(usize, u64, View, u64, Option<Registered>),
+    Change(usize, u64, (u64, Registered), Chain),
     Report(usize, Report),
     Message(usize, Message),
     /// A client goes on, unless it has since.
@@ -216,9 +219,9 @@ impl World {
                 self.at(TICK, Event::Tick(place));
             }
             Event::Learn(place, incarnation, view, until, decides) => {
-                let again = view.clone();
+                let again = (view.clone(), decides.clone());
                 if self.is_paused(place, || {
-                    Event::Learn(place, incarnation, again, until, decides)
+                    Event::Learn(place, incarnation, again.0, until, again.1)
                 }) {
                     return Ok(());
                 }
@@ -229,9 +232,9 @@ impl World {
                     return Ok(());
                 };
                 node.learn(&view.chains[0], until, now);
-                if decides {
+                if let Some(registered) = decides {
                     for (_, chain) in decide(&view) {
-                        let seen = view.chains[0].epoch;
+                        let seen = (view.chains[0].epoch, registered.clone());
                         // A controller may be slow, and another one be elected meanwhile.
                         let delay = match self.random.chance(1, 8) && now < FAULTS_UNTIL {
                             true => self.random.below(2 * LEASE),
@@ -245,7 +248,8 @@ impl World {
             Event::Change(place, incarnation, seen, chain) => {
                 if !self.is_cut(place, ETCD) {
                     let name = crate::node::name(place);
-                    self.etcd.change(&name, incarnation, seen, chain);
+                    let seen = (seen.0, &seen.1);
+                    self.etcd.change((&name, incarnation), seen, chain);
                 }
             }
             Event::Report(place, report) => {
@@ -419,7 +423,7 @@ impl World {
         }
         let place = self.random.below(NODES as u64) as usize;
         let other = self.random.below(NODES as u64 + 1) as usize;
-        match self.random.below(10) {
+        match self.random.below(11) {
             0 | 1 => self.kill(place),
             2 | 3 => (0..NODES).for_each(|place| {
                 if self.random.chance(1, 2) {
@@ -430,6 +434,11 @@ impl World {
             6 => _ = self.cut.insert((place, other)),
             7 => self.cut.extend([(place, other), (other, place)]),
             8 => self.cut.clear(),
+            // The machine of all of them stops.
+            9 => {
+                let until = self.now + LEASE + self.random.below(LEASE);
+                self.paused.fill(until);
+            }
             _ => {
                 // All at once.
                 for place in 0..NODES {

@@ -175,9 +175,12 @@ impl Agent {
         let until = begun + Duration::from_secs(self.meta().lease_seconds) / 2;
         self.show(&seen, until);
         if !self.reports.is_empty() {
-            for (partition, report) in std::mem::take(&mut self.reports) {
-                self.report(partition, report, &seen)?;
-            }
+            let mut reports = std::mem::take(&mut self.reports);
+            let sent = send_all(&mut reports, |partition, report| {
+                self.report(partition, report, &seen)
+            });
+            self.reports = reports;
+            sent?;
             seen = self.see()?;
         }
         if seen.controller.is_none() {
@@ -251,6 +254,19 @@ impl Agent {
     }
 }
 
+/// Sends reports until one fails. It stays, with those behind it, for the next turn: the
+/// executor reports a successor once an epoch.
+fn send_all<E>(
+    reports: &mut BTreeMap<u16, Report>,
+    mut send: impl FnMut(u16, Report) -> Result<(), E>,
+) -> Result<(), E> {
+    while let Some(first) = reports.first_entry() {
+        send(*first.key(), first.get().clone())?;
+        first.remove();
+    }
+    Ok(())
+}
+
 /// Tells the agent at once of what changes in etcd. Without it, it looks by itself.
 pub fn watch(wanted: &Wanted, words: &Mailbox<Word>, is_over: &dyn Fn() -> bool) {
     const TURN: Duration = Duration::from_secs(30);
@@ -268,5 +284,30 @@ pub fn watch(wanted: &Wanted, words: &Mailbox<Word>, is_over: &dyn Fn() -> bool)
             // Each turn ends with an error: its time is over, or etcd is away.
             std::thread::sleep(PAUSE);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_etcd_does_not_take_is_sent_again() {
+        let report = |partition: u16| (partition, Report::default());
+        let mut reports: BTreeMap<u16, Report> = (0..4).map(report).collect();
+        let mut sent = Vec::new();
+        for fails_at in [2, 3, 9] {
+            let all = send_all(&mut reports, |partition, _| {
+                sent.push(partition);
+                if partition == fails_at {
+                    Err(())
+                } else {
+                    Ok(())
+                }
+            });
+            assert_eq!(all.is_err(), fails_at < 4);
+        }
+        assert_eq!(sent, [0, 1, 2, 2, 3, 3]);
+        assert!(reports.is_empty());
     }
 }

@@ -45,6 +45,8 @@ pub struct Chains {
     pub fresh_until: Duration,
     /// By partition.
     pub feeding: Vec<Option<Feeding>>,
+    /// Connections that other ones have taken the place of, with their partitions.
+    pub displaced: Vec<(u8, Feeding)>,
     shared: Shared,
     links: HashMap<String, LinkHandle>,
     waiting: Vec<Waiting>,
@@ -53,6 +55,8 @@ pub struct Chains {
     is_synced: bool,
     /// Changes of chains that it has learned of.
     pub(super) reconfigurations: u64,
+    /// Batches of former heads that copies have replaced.
+    pub(super) discarded: u64,
     /// By partition: the epoch whose report the agent has.
     reported: Vec<u64>,
 }
@@ -73,12 +77,14 @@ impl Chains {
             view: Arc::default(),
             fresh_until: Duration::ZERO,
             feeding: vec![None; partitions],
+            displaced: Vec::new(),
             shared,
             links: HashMap::new(),
             waiting: Vec::new(),
             unstable: VecDeque::new(),
             is_synced,
             reconfigurations: 0,
+            discarded: 0,
             reported: vec![0; partitions],
         }
     }
@@ -96,6 +102,16 @@ impl Chains {
     /// The address of a node.
     pub fn address(&self, node: &str) -> Option<&str> {
         self.view.nodes.get(node).map(|node| node.address.as_str())
+    }
+
+    /// A connection of the predecessor feeds a partition. What an older connection has sent may
+    /// arrive later, so the one that is displaced may be the live one: it is refused, and asks
+    /// again. An older one is at its end, and does not.
+    pub fn feed(&mut self, partition: u8, feeding: Feeding) {
+        let before = self.feeding[usize::from(partition)].replace(feeding);
+        let displaced = before.filter(|before| before.handle != feeding.handle);
+        self.displaced
+            .extend(displaced.map(|displaced| (partition, displaced)));
     }
 
     /// Asks the agent for a new view.
@@ -118,6 +134,10 @@ impl Chains {
                 break;
             };
             let (was_head, since) = (replica.is_head(), replica.since());
+            let unacknowledged = match replica.awaits_successor() {
+                true => (replica.position().number).saturating_sub(replica.acked_number()),
+                false => 0,
+            };
             if !replica.learn(chain, now, wait) {
                 continue;
             }
@@ -126,6 +146,16 @@ impl Chains {
                 self.feeding[place] = None;
             }
             learned.has_won |= replica.is_head() && !was_head;
+            // As a member it would be brought up, and its predecessor would count them.
+            let is_gone = was_head && chain.place(&self.shared.me).is_none();
+            if is_gone && unacknowledged > 0 {
+                tracing::warn!(
+                    partition = place,
+                    batches = unacknowledged,
+                    "discards batches that the chain may go on without"
+                );
+                self.discarded += unacknowledged;
+            }
             self.report(place as u8, partitions);
             let state = chain
                 .place(self.me())
@@ -246,6 +276,10 @@ impl Chains {
     pub fn hear(&mut self, event: &ChainEvent, partitions: &mut Partitions) {
         let (partition, replica) = match event {
             ChainEvent::View(..) => return,
+            ChainEvent::Discarded(batches) => {
+                self.discarded += batches;
+                return;
+            }
             ChainEvent::Acked { partition, .. } | ChainEvent::CaughtUp { partition, .. } => {
                 (*partition, partitions.replica(*partition))
             }
@@ -256,7 +290,7 @@ impl Chains {
         match event {
             ChainEvent::Acked { since, number, .. } => replica.acked(*since, *number),
             ChainEvent::CaughtUp { since, .. } => replica.caught_up(*since),
-            ChainEvent::View(..) => {}
+            ChainEvent::View(..) | ChainEvent::Discarded(..) => {}
         }
         self.report(partition, partitions);
     }

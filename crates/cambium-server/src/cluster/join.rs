@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cambium::Store;
 use cambium_cluster::topology::Meta;
+use cambium_foreign::access::Access;
 use cambium_foreign::registry::{Registry, check_name};
 use cambium_io::Environment;
 
@@ -14,6 +15,8 @@ use crate::keyspace::layout;
 pub struct Wanted {
     /// Endpoints of etcd.
     pub endpoints: Vec<String>,
+    /// How etcd is reached.
+    pub access: Access,
     /// The cluster's name in etcd.
     pub cluster: String,
     /// This node's name.
@@ -66,6 +69,7 @@ impl Wanted {
         }
         Ok(Wanted {
             endpoints: endpoints.split(',').map(str::to_string).collect(),
+            access: Access::default(),
             cluster: name.to_string(),
             node: node.clone(),
             address: address.clone(),
@@ -77,7 +81,8 @@ impl Wanted {
     /// # Errors
     /// A line for people.
     pub fn registry(&self) -> Result<Registry, String> {
-        Registry::new(&self.endpoints, &self.cluster, PATIENCE).map_err(|error| error.to_string())
+        Registry::new(&self.endpoints, &self.access, &self.cluster, PATIENCE)
+            .map_err(|error| error.to_string())
     }
 }
 

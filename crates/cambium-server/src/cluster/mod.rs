@@ -55,6 +55,8 @@ pub enum ChainEvent {
         /// The number.
         number: u64,
     },
+    /// A former head has so many batches that the chain went on without: a copy replaces them.
+    Discarded(u64),
     /// The successor of a partition gets frames as they are made.
     CaughtUp {
         /// The partition.

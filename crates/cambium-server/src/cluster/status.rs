@@ -20,6 +20,8 @@ pub struct ChainStatus {
     pub catching_up: usize,
     /// Changes of its chains that it has learned of.
     pub reconfigurations: u64,
+    /// Batches of former heads that the chains went on without, and copies have replaced.
+    pub discarded: u64,
     /// The most batches that one successor lacks, and all that they lack together.
     pub lag: (u64, u64),
     /// The highest epoch of any chain.
@@ -44,6 +46,7 @@ impl Chains {
                     .count(),
             ),
             reconfigurations: self.reconfigurations,
+            discarded: self.discarded,
             epoch: chains.iter().map(|chain| chain.epoch).max().unwrap_or(0),
             ..ChainStatus::default()
         };

@@ -118,11 +118,12 @@ fn replica<'a>(
 fn feed(call: &mut Call<'_>, partition: u8, since: u64, told: u64) {
     let handle = call.session.handle;
     if let Some(chains) = &mut call.server.chains {
-        chains.feeding[usize::from(partition)] = Some(Feeding {
+        let feeding = Feeding {
             handle,
             since,
             told,
-        });
+        };
+        chains.feed(partition, feeding);
     }
 }
 

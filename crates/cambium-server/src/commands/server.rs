@@ -222,6 +222,7 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
                     line("lag_batches", &status.lag.0),
                     line("lag_batches_of_all_chains", &status.lag.1),
                     line("reconfigurations", &status.reconfigurations),
+                    line("discarded_batches", &status.discarded),
                 ]);
             }
             lines

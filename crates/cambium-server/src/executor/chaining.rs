@@ -98,6 +98,11 @@ impl Executor {
             .zip(fed)
             .filter_map(|(partition, feeding)| Some((partition, feeding.take()?)))
             .collect();
+        self.refuse(fed);
+    }
+
+    /// Lets connections of predecessors ask again.
+    fn refuse(&mut self, fed: Vec<(u8, Feeding)>) {
         for (partition, feeding) in fed {
             let number = feeding.since as i64;
             self.push_news(feeding.handle, "refused", partition, &[number]);
@@ -134,9 +139,11 @@ impl Executor {
         else {
             return;
         };
+        let displaced = std::mem::take(&mut chains.displaced);
         let news = chains.news(partitions);
         let ready = chains.release(partitions);
         partitions.clean();
+        self.refuse(displaced);
         for (handle, partition, since, number) in news {
             self.push_news(handle, "acked", partition, &[since as i64, number as i64]);
         }

@@ -292,10 +292,22 @@ impl Scrape {
         for (name, help, value) in gauges {
             gauge(encoder, name, help, value as f64)?;
         }
-        let help = "Changes of this node's chains that it has learned of";
-        let kind = MetricType::Counter;
-        let metric = encoder.encode_descriptor("reconfigurations", help, None, kind)?;
-        ConstCounter::new(status.reconfigurations).encode(metric)?;
+        let counters = [
+            (
+                "reconfigurations",
+                "Changes of this node's chains that it has learned of",
+                status.reconfigurations,
+            ),
+            (
+                "discarded_batches",
+                "Batches of former heads that their chains went on without",
+                status.discarded,
+            ),
+        ];
+        for (name, help, value) in counters {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(value).encode(metric)?;
+        }
         let help = "Chains that the node is a member of, by what it is there";
         let mut family =
             encoder.encode_descriptor("chain_members", help, None, MetricType::Gauge)?;

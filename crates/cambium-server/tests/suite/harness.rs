@@ -32,12 +32,17 @@ impl Server {
         Server::spawn(folder, "127.0.0.1:0", arguments, errors.into())
     }
 
-    /// The same at an address.
-    pub fn start_at(folder: &Path, address: &str, arguments: &[&str]) -> Server {
-        Server::spawn(folder, address, arguments, Stdio::inherit())
+    fn spawn(folder: &Path, address: &str, arguments: &[&str], errors: Stdio) -> Server {
+        Server::try_start_at(folder, address, arguments, errors).expect("the server starts")
     }
 
-    fn spawn(folder: &Path, address: &str, arguments: &[&str], errors: Stdio) -> Server {
+    /// The same at an address. The error is the line in place of the one that it is ready.
+    pub fn try_start_at(
+        folder: &Path,
+        address: &str,
+        arguments: &[&str],
+        errors: Stdio,
+    ) -> Result<Server, String> {
         let level: &[&str] = match arguments.contains(&"--log-level") {
             true => &[],
             false => &["--log-level", "error"],
@@ -55,14 +60,14 @@ impl Server {
         let mut line = String::new();
         let mut output = BufReader::new(process.stdout.take().unwrap());
         output.read_line(&mut line).unwrap();
-        let address = line
-            .trim()
-            .strip_prefix("cambium-server is ready: ")
-            .expect(&line);
-        Server {
+        // Dropped, it is waited for.
+        let mut server = Server {
             process,
-            address: address.to_string(),
-        }
+            address: String::new(),
+        };
+        let address = line.trim().strip_prefix("cambium-server is ready: ");
+        server.address = address.ok_or(&line)?.to_string();
+        Ok(server)
     }
 
     /// The same with one more port, by the name of its option, and that port's address.

@@ -16,15 +16,15 @@ use crate::client::encoded;
 use crate::harness::{Server, eventually, folder};
 
 /// Certificate and key as files, and what a client trusts.
-struct Identity {
-    certificate: PathBuf,
-    key: PathBuf,
+pub struct Identity {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
     trusted: CertificateDer<'static>,
 }
 
 impl Identity {
-    fn make(folder: &Path, name: &str) -> Identity {
-        let names = vec!["localhost".to_string()];
+    pub fn make(folder: &Path, name: &str, host: &str) -> Identity {
+        let names = vec![host.to_string()];
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
         let (certificate, key) = (
             folder.join(format!("{name}.crt")),
@@ -103,7 +103,7 @@ impl TlsClient {
 #[test]
 fn clients_of_redis_are_served_behind_tls() {
     let folder = folder();
-    let identity = Identity::make(folder.path(), "server");
+    let identity = Identity::make(folder.path(), "server", "localhost");
     let server = Server::start(folder.path(), &identity.arguments());
     assert!(
         server.address.starts_with("rediss://"),
@@ -135,7 +135,7 @@ fn clients_of_redis_are_served_behind_tls() {
 #[test]
 fn a_client_that_ends_its_side_gets_its_answers() {
     let folder = folder();
-    let identity = Identity::make(folder.path(), "server");
+    let identity = Identity::make(folder.path(), "server", "localhost");
     let server = Server::start(folder.path(), &identity.arguments());
     let mut client = identity.connect(&server.address);
     client.send(b"SET oak 1\r\nGET oak\r\n");
@@ -150,7 +150,7 @@ fn a_client_that_ends_its_side_gets_its_answers() {
 #[test]
 fn silent_and_garbled_strangers_hold_nobody_up() {
     let folder = folder();
-    let identity = Identity::make(folder.path(), "server");
+    let identity = Identity::make(folder.path(), "server", "localhost");
     let server = Server::start(folder.path(), &identity.arguments());
     let silent: Vec<TcpStream> = (0..50).map(|_| plain(&server.address)).collect();
     let mut garbled = plain(&server.address);
@@ -163,7 +163,7 @@ fn silent_and_garbled_strangers_hold_nobody_up() {
     _ = garbled.read_to_end(&mut answer);
     assert!(!answer.windows(4).any(|bytes| bytes == b"PONG"));
     // A certificate of another maker is refused by the client.
-    let other = Identity::make(folder.path(), "other");
+    let other = Identity::make(folder.path(), "other", "localhost");
     let mut stranger = other.connect(&server.address);
     assert!(stranger.0.get_mut().write_all(b"PING\r\n").is_err());
     client.send(b"PING\r\n");
@@ -174,7 +174,7 @@ fn silent_and_garbled_strangers_hold_nobody_up() {
 #[test]
 fn http_and_thrift_are_served_behind_tls() {
     let folder = folder();
-    let identity = Identity::make(folder.path(), "server");
+    let identity = Identity::make(folder.path(), "server", "localhost");
     let arguments = identity.arguments();
     let (server, https) = Server::start_with_scheme(folder.path(), "http", "https", &arguments);
     let mut client = identity.connect(&https);
@@ -200,8 +200,8 @@ fn http_and_thrift_are_served_behind_tls() {
 fn unfit_files_are_named_with_what_was_expected() {
     let folder = folder();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
-    let server = Identity::make(folder.path(), "server");
-    let other = Identity::make(folder.path(), "other");
+    let server = Identity::make(folder.path(), "server", "localhost");
+    let other = Identity::make(folder.path(), "other", "localhost");
     let text = fs::read_to_string(&server.certificate).unwrap();
     fs::write(path("cut"), &text[..200]).unwrap();
     fs::write(path("empty"), "").unwrap();
@@ -241,7 +241,7 @@ fn unfit_files_are_named_with_what_was_expected() {
 #[test]
 fn a_hangup_takes_a_new_certificate() {
     let folder = folder();
-    let old = Identity::make(folder.path(), "server");
+    let old = Identity::make(folder.path(), "server", "localhost");
     let server = Server::start(folder.path(), &old.arguments());
     let mut connected = old.connect(&server.address);
     let ask = |client: &mut TlsClient| {
@@ -249,7 +249,7 @@ fn a_hangup_takes_a_new_certificate() {
         client.line()
     };
     assert_eq!(ask(&mut connected), "+PONG");
-    let new = Identity::make(folder.path(), "server");
+    let new = Identity::make(folder.path(), "server", "localhost");
     server.signal("HUP");
     eventually(|| new.tries(&server.address));
     assert!(!old.tries(&server.address));

@@ -148,6 +148,8 @@ pub struct Link {
     has_more: bool,
     /// Since when there is no connection that greets.
     failing: Option<Duration>,
+    /// No connection is made before: the successor has answered an error.
+    connects_from: Duration,
     /// Since when the successor answers errors, and the last time that it did.
     refusing: Option<(Duration, Duration)>,
     pinged: Duration,
@@ -182,6 +184,7 @@ impl LinkHandle {
             rests_until: Duration::ZERO,
             has_more: false,
             failing: None,
+            connects_from: Duration::ZERO,
             refusing: None,
             pinged: Duration::ZERO,
         };
@@ -289,6 +292,7 @@ impl Link {
             }
             Word::Greeted(number) if number == self.number => self.failing = None,
             Word::Refusing => {
+                self.connects_from = now + self.shared.lease / 8;
                 let recent = self.refusing.filter(|(_, last)| !self.is_long_ago(*last));
                 self.refusing = Some((recent.map_or(now, |(since, _)| since), now));
             }
@@ -372,8 +376,31 @@ impl Link {
             }
             Resume::Copy => {
                 tracing::info!(partition, to = self.to, ?theirs, ?own, "other batches");
+                self.report_discarded(partition, is_whole, &own, theirs);
                 self.needs_copy(partition)
             }
+        }
+    }
+
+    /// A copy takes the place of batches that the chain went on without: on an `async` or
+    /// `local` chain clients may have been answered that they are written.
+    fn report_discarded(&self, partition: u8, is_whole: bool, own: &Position, theirs: &Position) {
+        if !is_whole {
+            return;
+        }
+        let Some(last) = own.last_in_common(theirs) else {
+            tracing::warn!(partition, of = self.to, "discards a copy of unknown age");
+            return;
+        };
+        let batches = theirs.number.saturating_sub(last);
+        if batches > 0 {
+            tracing::warn!(
+                partition,
+                of = self.to,
+                batches,
+                "discards batches that the chain went on without"
+            );
+            self.say(ChainEvent::Discarded(batches));
         }
     }
 
@@ -441,6 +468,9 @@ impl Link {
     /// Sends what there is to send; true if there is more.
     fn turn(&mut self) -> Result<bool, Lost> {
         if self.connection.is_none() {
+            if self.now() < self.connects_from {
+                return Ok(false);
+            }
             if let Err(error) = self.connect() {
                 self.failing.get_or_insert(self.now());
                 tracing::debug!(to = self.to, %error, "no connection to the successor");

@@ -73,21 +73,10 @@ fn verify(cluster: &Cluster, written: &Written) {
 /// Every member has the same.
 fn verify_copies(cluster: &Cluster, written: &Written) {
     cluster.settle();
-    let mut client = cluster.client();
-    let addresses: Vec<String> = cluster
-        .places
-        .iter()
-        .map(|(_, address)| address.clone())
-        .collect();
-    for address in &addresses {
-        assert_eq!(
-            client.call_at(address, &["READONLY"]).as_deref(),
-            Some("+OK")
-        );
-    }
+    let mut client = cluster.reader();
+    let addresses = || cluster.places.iter().map(|(_, address)| address);
     for key in written.keys() {
-        let values: Vec<Option<String>> = addresses
-            .iter()
+        let values: Vec<Option<String>> = addresses()
             .map(|address| {
                 let mut value = client.call_at(address, &["GET", key]);
                 // It may not know yet that it serves, or wait until no other node can.
@@ -200,6 +189,74 @@ fn a_paused_head_serves_nothing_that_is_old() {
     assert_eq!(other.call("GET fence"), "after");
 }
 
+/// A connection that a predecessor has given up sends what was on its way after the new one
+/// has. The successor acknowledges to the live one all the same.
+#[test]
+fn a_connection_that_is_given_up_does_not_keep_the_acknowledgements() {
+    let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let mut client = cluster.client();
+    client.call("SET oak Quercus");
+    let slot = cambium_cluster::slots::slot(b"oak");
+    let partition = cambium_cluster::slots::partition(slot, 4);
+    let view = cluster.view();
+    let members = &view.chains[usize::from(partition)].members;
+    for pair in members.windows(2) {
+        let (from, to) = (pair[0].node.as_str(), &pair[1]);
+        let node = (0..3).find(|node| name(*node) == to.node).unwrap();
+        let address = cluster.places[node].1.clone();
+        let mut late = cluster.client();
+        let hello = ["CAMBIUM.CHAIN", "HELLO", "of-a-test", from];
+        assert_eq!(late.call_at(&address, &hello).as_deref(), Some("+OK"));
+        let (partition, since) = (partition.to_string(), to.since.to_string());
+        let open = ["CAMBIUM.CHAIN", "OPEN", &partition, &since];
+        let opened = late.call_at(&address, &open).unwrap();
+        assert!(opened.starts_with("[opened"), "{opened}");
+        drop(late);
+        assert_eq!(client.call("SET oak Quercus"), "+OK");
+    }
+}
+
+/// A successor that refuses what it is sent is asked again after a pause, and no member.
+#[test]
+fn a_member_without_room_on_its_disk_is_left_behind() {
+    let logs = crate::harness::folder();
+    let strong = Acknowledgement::Strong;
+    let mut cluster = Cluster::make("forest", "written", strong, 1);
+    cluster.logs = Some(logs.path().to_path_buf());
+    (0..3).for_each(|node| cluster.start_node(node));
+    cluster.settle();
+    cluster.kill(2);
+    cluster.extra = ["--reserve", "1000000000000000000"]
+        .map(str::to_string)
+        .to_vec();
+    cluster.start_node(2);
+    let begun = std::time::Instant::now();
+    let mut client = cluster.client();
+    while begun.elapsed() < Duration::from_secs(2 * LEASE) {
+        for number in 0..20 {
+            assert_eq!(client.call(&format!("SET k{number} {number}")), "+OK");
+        }
+    }
+    let view = cluster.view();
+    let state =
+        |chain: &cambium_cluster::topology::Chain| chain.members[chain.place("n2").unwrap()].state;
+    assert!(
+        view.chains
+            .iter()
+            .all(|chain| state(chain) != State::Serving)
+    );
+    let refusals: usize = (0..2)
+        .map(|node| std::fs::read_to_string(logs.path().join(name(node))).unwrap())
+        .map(|log| log.matches("the successor refuses").count())
+        .sum();
+    assert!((1..100).contains(&refusals), "{refusals} refusals");
+    cluster.kill(2);
+    cluster.extra.clear();
+    cluster.start_node(2);
+    cluster.settle();
+    assert_eq!(client.call("GET k7"), "7");
+}
+
 #[test]
 fn a_chain_whose_members_all_restart_goes_on() {
     let mut cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
@@ -308,7 +365,7 @@ fn a_former_head_never_hands_on_what_the_chain_went_on_without() {
 
 #[test]
 fn without_etcd_a_node_stops_serving_and_says_why() {
-    let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
     let mut client = cluster.client();
     client.call("SET oak Quercus");
     let view = cluster.view();
@@ -318,7 +375,7 @@ fn without_etcd_a_node_stops_serving_and_says_why() {
             .iter()
             .all(|member| member.state == State::Serving)
     );
-    cluster.etcd.pause();
+    cluster.etcd.pause(0);
     let address = cluster.places[0].1.clone();
     eventually("it stops serving", || {
         let answers: Vec<String> = (0..20)

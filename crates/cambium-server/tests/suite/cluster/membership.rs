@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use cambium_cluster::control;
 use cambium_cluster::topology::Acknowledgement;
+use cambium_foreign::etcd::Change;
+use cambium_foreign::registry::Seen;
 
 use super::harness::{Cluster, Etcd, arguments, eventually, free_address, name};
 use crate::harness::{Server, folder};
@@ -80,6 +82,33 @@ fn copies_move_to_a_new_node_while_clients_write() {
     assert!((1..=60_000).contains(&left), "{left}");
 }
 
+/// A node that loses its lease registers again, and serves by the chain that it reads. A
+/// controller that has seen it gone does not let others serve at the same time.
+#[test]
+fn a_change_that_counts_on_a_node_being_gone_fails_when_it_is_back() {
+    let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let seen = cluster.seen();
+    let promoted = |seen: &Seen| {
+        let chain = &seen.view.chains[0];
+        let tail = chain.members[2].node.clone();
+        control::promote(chain, &tail).unwrap()
+    };
+    let key = cluster.registry.node_key("n1");
+    let etcd = &cluster.registry.etcd;
+    let (_, entries) = etcd.read(&key).unwrap();
+    let again = [Change::Put(key, entries[0].value.clone(), None)];
+    assert!(etcd.transact(&[], &again).unwrap());
+    let change = |seen: &Seen| {
+        let chain = promoted(seen);
+        cluster.registry.change(seen, 0, &chain, None).unwrap()
+    };
+    assert!(!change(&seen), "it has registered since");
+    assert_eq!(cluster.view().chains[0], seen.view.chains[0]);
+    assert!(change(&cluster.seen()));
+    // As a command that is given twice: the second has seen what is over.
+    assert!(!change(&seen));
+}
+
 #[test]
 fn commands_are_those_of_a_node_of_redis_cluster() {
     let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
@@ -95,7 +124,9 @@ fn commands_are_those_of_a_node_of_redis_cluster() {
         "-ERR SELECT is not allowed in cluster mode"
     );
     assert_eq!(at(&["SELECT", "0"]), "+OK");
-    assert!(at(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+    eventually("the node has a fresh view", || {
+        at(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
+    });
     let info = at(&["INFO", "cluster"]);
     assert!(
         info.contains("cluster_enabled:1") && info.contains("chains:4"),
@@ -154,7 +185,7 @@ fn commands_are_those_of_a_node_of_redis_cluster() {
 
 #[test]
 fn nodes_that_do_not_belong_are_refused() {
-    let etcd = Etcd::start();
+    let etcd = Etcd::start(1);
     let (mine, address) = (folder(), free_address());
     let words = arguments(&etcd.url, "n0", &address);
     eventually("etcd answers", || {

@@ -1,64 +1,115 @@
-//! A connection between nodes that a test can cut.
+//! A connection that a test can cut, stop one way, and slow down.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Forwards connections to an address until it is cut.
+/// Forwards connections to one address or several.
 pub struct Proxy {
-    /// Where it listens.
-    pub address: String,
-    is_cut: Arc<AtomicBool>,
+    /// Where it listens, for each of them.
+    pub addresses: Vec<String>,
+    faults: Arc<Faults>,
+}
+
+#[derive(Default)]
+struct Faults {
+    is_cut: AtomicBool,
+    /// Nothing arrives at the target; nothing arrives at those who connect.
+    is_stopped: [AtomicBool; 2],
+    delay_millis: AtomicU64,
 }
 
 impl Proxy {
-    pub fn start(target: &str) -> Proxy {
+    pub fn start<'a>(targets: impl IntoIterator<Item = &'a str>) -> Proxy {
+        let faults: Arc<Faults> = Arc::default();
+        let forward = |target: &str| faults.forward_to(target.to_string());
+        Proxy {
+            addresses: targets.into_iter().map(forward).collect(),
+            faults,
+        }
+    }
+
+    /// Where it listens for its only target.
+    pub fn address(&self) -> &str {
+        &self.addresses[0]
+    }
+
+    /// Ends all connections, and takes no new ones until it is mended.
+    pub fn cut(&self, is_cut: bool) {
+        self.faults.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+
+    /// Holds what goes to the target (0), or comes from it (1), until it is mended: as a
+    /// network does that loses packets.
+    pub fn stop(&self, way: usize) {
+        self.faults.is_stopped[way].store(true, Ordering::Relaxed);
+    }
+
+    /// Lets each piece of data wait.
+    pub fn slow(&self, millis: u64) {
+        self.faults.delay_millis.store(millis, Ordering::Relaxed);
+    }
+
+    /// Forwards as at the beginning.
+    pub fn mend(&self) {
+        self.cut(false);
+        self.slow(0);
+        for way in &self.faults.is_stopped {
+            way.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Faults {
+    /// Forwards to a target; the address is where it listens for that.
+    fn forward_to(self: &Arc<Self>, target: String) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let is_cut = Arc::new(AtomicBool::new(false));
-        let (target, cut) = (target.to_string(), is_cut.clone());
+        let of = self.clone();
         std::thread::spawn(move || {
             for near in listener.incoming().flatten() {
-                if cut.load(Ordering::Relaxed) {
+                if of.is_cut.load(Ordering::Relaxed) {
                     continue;
                 }
                 let Ok(far) = TcpStream::connect(&target) else {
                     continue;
                 };
-                for (from, to) in [(&near, &far), (&far, &near)] {
+                for (way, from, to) in [(0, &near, &far), (1, &far, &near)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    let cut = cut.clone();
-                    std::thread::spawn(move || forward(from, to, &cut));
+                    let of = of.clone();
+                    std::thread::spawn(move || of.forward(way, from, to));
                 }
             }
         });
-        Proxy { address, is_cut }
+        address
     }
 
-    /// Ends all connections, and takes no new ones until it is mended.
-    pub fn cut(&self, is_cut: bool) {
-        self.is_cut.store(is_cut, Ordering::Relaxed);
-    }
-}
-
-fn forward(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
-    let mut bytes = vec![0; 1 << 16];
-    _ = from.set_read_timeout(Some(Duration::from_millis(20)));
-    loop {
-        let read = from.read(&mut bytes);
-        if is_cut.load(Ordering::Relaxed) {
-            break;
+    fn forward(&self, way: usize, mut from: TcpStream, mut to: TcpStream) {
+        const LOOK: Duration = Duration::from_millis(20);
+        let mut bytes = vec![0; 1 << 16];
+        _ = from.set_read_timeout(Some(LOOK));
+        while !self.is_cut.load(Ordering::Relaxed) {
+            let count = match from.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                Err(_) => break,
+            };
+            std::thread::sleep(Duration::from_millis(
+                self.delay_millis.load(Ordering::Relaxed),
+            ));
+            while self.is_stopped[way].load(Ordering::Relaxed)
+                && !self.is_cut.load(Ordering::Relaxed)
+            {
+                std::thread::sleep(LOOK);
+            }
+            if self.is_cut.load(Ordering::Relaxed) || to.write_all(&bytes[..count]).is_err() {
+                break;
+            }
         }
-        match read {
-            Ok(0) => break,
-            Ok(count) if to.write_all(&bytes[..count]).is_err() => break,
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => break,
-        }
+        _ = from.shutdown(Shutdown::Both);
+        _ = to.shutdown(Shutdown::Both);
     }
-    _ = from.shutdown(std::net::Shutdown::Both);
-    _ = to.shutdown(std::net::Shutdown::Both);
 }
