@@ -60,18 +60,20 @@ impl Core {
 
     /// Where a feed of what came after a number begins.
     fn start_after(&self, after: u64) -> Result<Start> {
+        let (mut database, mut newest) = self.history.file_after(self, after)?;
         loop {
-            let (database, newest) = self.history.file_after(self, after)?;
             let begin = database.log.begin();
             let error = match Start::find(&database, newest, after) {
                 Ok(start) => return Ok(start),
                 Err(error) => error,
             };
-            // A cleaning may have given the place back meanwhile.
+            // A cleaning may have given the place back meanwhile, and that of the header, too.
             if after < self.history.oldest() {
                 return Err(lost(self.history.oldest()));
             }
-            if database.log.begin() == begin {
+            let before = newest;
+            (database, newest) = self.history.file_after(self, after)?;
+            if (newest, database.log.begin()) == (before, begin) {
                 return Err(error);
             }
         }
