@@ -14,9 +14,10 @@
 //! the buffers from dropping what was then.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use cambium_base::{Error, Result};
+use cambium_io::sync::OnceLock;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::addresses::Known;

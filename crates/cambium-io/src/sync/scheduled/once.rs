@@ -34,6 +34,11 @@ impl<T> OnceLock<T> {
         self.cell.get()
     }
 
+    /// See [`std::sync::OnceLock::take`].
+    pub fn take(&mut self) -> Option<T> {
+        self.cell.take()
+    }
+
     /// See [`std::sync::OnceLock::get_mut`].
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.cell.get_mut()
