@@ -24,6 +24,7 @@ fn settings(more: &[(&str, &str)]) -> OptionValues {
         ("write_buffer_entries", "500"),
         ("preallocate_bytes", "4096"),
         ("compaction_least_bytes", "65536"),
+        ("compaction_threshold", "30"),
     ];
     all.extend_from_slice(more);
     options(&all)
