@@ -7,15 +7,16 @@
 //! 2. **Apply.** For each namespace, the newest versions of the buffer or the run go into
 //!    the trie in key order, in pieces of bounded memory. Only changed nodes are
 //!    written: to blocks that earlier flushes have left, then in runs between the documents
-//!    that writers append meanwhile. Where too much
-//!    of the file is stale, the flush moves documents as well ([`crate::cleaning`]).
+//!    that writers append meanwhile. Where too much of the file is stale, the flush moves
+//!    documents as well ([`crate::cleaning`]).
 //! 3. **Sync.** Every document that the new roots reach, and every node, is
 //!    durable before anything points to them.
 //! 4. **Header.** A database header with the new roots is appended at a block of
 //!    its own, and synced.
 //! 5. **Superblock.** The copy that does not count is pointed to the header, and
 //!    synced: the flush counts from here.
-//! 6. **Install.** Readers get a view with the new roots and without what went into them. Snapshots that began before keep theirs.
+//! 6. **Install.** Readers get a view with the new roots and without what went into them.
+//!    Snapshots that began before keep theirs.
 //!
 //! A crash before 5 leaves the old header, whose nodes and documents nothing has
 //! overwritten ([`crate::node_space`]); replay then begins at the old place.

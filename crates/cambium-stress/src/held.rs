@@ -21,7 +21,7 @@ enum View {
     Snapshot(Snapshot),
     /// A cursor over the whole store or over the thread's range, and the keys it has shown.
     Entries {
-        entries: Entries,
+        entries: Box<Entries>,
         shown: Vec<bool>,
         /// The id that was shown last, where the order of ids is kept.
         last: Option<u32>,
@@ -70,7 +70,7 @@ impl Actor<'_> {
         };
         let shown = vec![false; self.model.len()];
         Ok(View::Entries {
-            entries,
+            entries: Box::new(entries),
             shown,
             last: None,
             direction,

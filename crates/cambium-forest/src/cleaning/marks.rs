@@ -2,9 +2,9 @@
 //! begin, in memory alone.
 //!
 //! A flush moves documents whose tombstones writers append meanwhile. A tail must not end
-//! between the two: without the tombstone, who reads the log alone would take the moved
-//! document for a live one. So a place counts where no tombstone lies between it and the
-//! beginning of the last flush before it, or of any flush later.
+//! between the two: without the tombstone, a repair that has the log alone would take the moved
+//! document for a live one. So a tail may end at a place if no tombstone lies between it and
+//! the beginning of the last flush before it.
 
 use std::collections::VecDeque;
 
@@ -12,6 +12,9 @@ use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 use crate::core::lock;
+
+/// Places that are remembered, the newest of a long log.
+const MOST_PLACES: usize = 1 << 16;
 
 /// A place where a group of writes begins.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +67,9 @@ impl Marks {
             list.places.pop_back();
         }
         list.places.push_back((place, is_flush));
+        if list.places.len() > MOST_PLACES {
+            list.forget_first();
+        }
     }
 
     /// The first place from `wanted` to `most` where a tail may end.
@@ -88,14 +94,20 @@ impl Marks {
     /// Forgets places before the log's beginning.
     pub fn forget_before(&self, begin: u64) {
         let mut list = lock(&self.list);
-        while let Some((place, is_flush)) = list.places.front().copied() {
-            if place.offset >= begin {
-                return;
-            }
-            if is_flush {
-                list.before = Some(place.tombstones);
-            }
-            list.places.pop_front();
+        while list
+            .places
+            .front()
+            .is_some_and(|(place, _)| place.offset < begin)
+        {
+            list.forget_first();
+        }
+    }
+}
+
+impl List {
+    fn forget_first(&mut self) {
+        if let Some((place, true)) = self.places.pop_front() {
+            self.before = Some(place.tombstones);
         }
     }
 }
