@@ -333,7 +333,7 @@ impl Core {
         all.count(
             "writer_stalls",
             of(&self.counters.stalls),
-            "times a writer had to flush by itself, since both buffers were full",
+            "times a writer had to wait for a flush, since both buffers were full",
         );
         let database = &view.database;
         all.bytes(
@@ -410,7 +410,7 @@ impl Core {
         all.count(
             "writer_delays",
             of(&counters.delays),
-            "writes that were held back, since a compaction was behind",
+            "writes that were held back, since a flush or a compaction was behind",
         );
         all.ratio(
             "writer_delay_seconds",
