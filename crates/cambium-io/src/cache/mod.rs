@@ -325,6 +325,8 @@ impl BlockCache {
     fn put(&self, key: u64, block: &Block, since: Option<Moment>, used: u8) -> bool {
         let bytes = weight(block);
         if bytes > self.room() {
+            // What lay there before is not the place's content any more.
+            self.remove(key);
             return false;
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -136,6 +136,17 @@ fn what_is_pushed_out_makes_room_for_others_once_nobody_looks_at_it() {
 }
 
 #[test]
+fn a_block_that_has_no_room_takes_the_place_of_the_one_before_it() {
+    let cache = BlockCache::new(1 << 20);
+    let file = cache.file();
+    file.put(7, &block(1));
+    let _reserved = cache.reserve(512 << 10).unwrap();
+    let large: Block = vec![2; 768 << 10].into();
+    file.put(7, &large);
+    assert!(file.get(7).is_none(), "the older content is found");
+}
+
+#[test]
 fn nothing_is_kept_by_a_cache_of_nothing() {
     let file = BlockCache::new(0).file();
     file.put(1, &block(1));
