@@ -67,7 +67,7 @@ pub struct Etcd {
     preferred: AtomicUsize,
     /// The user's name and password.
     credentials: Option<(String, String)>,
-    /// What etcd has given for them. It ends when it is not used for some minutes.
+    /// The token that etcd has given for them. It expires when it is not used for some minutes.
     token: Mutex<Option<String>>,
 }
 

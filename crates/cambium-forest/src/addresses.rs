@@ -48,8 +48,6 @@ const USED: u64 = 1 << 63;
 const FREE: u64 = 0;
 /// Locks of those who change sets.
 const LOCKS: usize = 64;
-/// Keys that are changed together.
-const CHANGED_TOGETHER: usize = 32;
 /// A table has room for a quarter more than there are documents, so that few sets
 /// overflow.
 const ROOM: (u64, u64) = (5, 4);
@@ -162,33 +160,16 @@ impl Known {
         }
     }
 
-    /// The newest documents of keys have these addresses now, or there are none: what a flush
+    /// The newest document of a key has this address now, or there is none: what a flush
     /// or a compaction changes.
-    pub fn change<'k>(
-        &self,
-        namespace: u16,
-        changes: impl Iterator<Item = (&'k [u8], Option<DocumentAddress>)>,
-    ) {
-        let mut changes = changes.peekable();
-        let mut group = Vec::with_capacity(CHANGED_TOGETHER);
-        while changes.peek().is_some() {
-            let mut touched = 0;
-            for (key, address) in changes.by_ref().take(CHANGED_TOGETHER) {
-                let Some((set, guard)) = self.table.set_of(namespace, key) else {
-                    return;
-                };
-                // The lines of the group come from memory together, and not one by one.
-                touched ^= set.0[0].load(Ordering::Relaxed);
-                group.push((set, guard, key, address));
-            }
-            std::hint::black_box(touched);
-            for (set, guard, key, address) in group.drain(..) {
-                let _guard = lock(guard);
-                match address {
-                    Some(address) => set.put(key, address),
-                    None => set.remove(key),
-                }
-            }
+    pub fn change(&self, namespace: u16, key: &[u8], address: Option<DocumentAddress>) {
+        let Some((set, guard)) = self.table.set_of(namespace, key) else {
+            return;
+        };
+        let _guard = lock(guard);
+        match address {
+            Some(address) => set.put(key, address),
+            None => set.remove(key),
         }
     }
 }
@@ -258,10 +239,6 @@ mod tests {
         format!("key {number}").into_bytes()
     }
 
-    fn change(known: &Known, key: &[u8], address: Option<DocumentAddress>) {
-        known.change(0, [(key, address)].into_iter());
-    }
-
     fn for_documents(documents: u64) -> (Known, Arc<BlockCache>) {
         let cache = BlockCache::new(1 << 20);
         (Known::for_documents(documents, &cache, 7), cache)
@@ -273,7 +250,7 @@ mod tests {
         assert_eq!(cache.bytes(), known.bytes());
         for number in 0..10_000 {
             let key = key(number);
-            change(&known, &key, Some(address(number, &key)));
+            known.change(0, &key, Some(address(number, &key)));
         }
         let is_known = |&number: &u64| {
             let key = key(number);
@@ -289,10 +266,10 @@ mod tests {
     fn a_change_takes_the_place_of_what_was_known() {
         let (known, _) = for_documents(100);
         let key = key(1);
-        change(&known, &key, Some(address(1, &key)));
-        change(&known, &key, Some(address(2, &key)));
+        known.change(0, &key, Some(address(1, &key)));
+        known.change(0, &key, Some(address(2, &key)));
         assert_eq!(known.find(0, &key), Some(address(2, &key)));
-        change(&known, &key, None);
+        known.change(0, &key, None);
         assert_eq!(known.find(0, &key), None);
     }
 
@@ -312,13 +289,13 @@ mod tests {
         let (known, _) = for_documents(800);
         for number in 0..200 {
             let key = key(number);
-            change(&known, &key, Some(address(number, &key)));
+            known.change(0, &key, Some(address(number, &key)));
         }
         let asked = (0..200).filter(|&number| known.find(0, &key(number)).is_some());
         let asked = asked.count();
         for number in 200..2_000 {
             let key = key(number);
-            change(&known, &key, Some(address(number, &key)));
+            known.change(0, &key, Some(address(number, &key)));
         }
         let left = (0..200).filter(|&number| known.find(0, &key(number)).is_some());
         let left = left.count();
@@ -351,7 +328,7 @@ mod tests {
     fn nothing_is_known_without_a_cache() {
         let known = Known::for_documents(100, &BlockCache::new(0), 7);
         let key = key(1);
-        change(&known, &key, Some(address(1, &key)));
+        known.change(0, &key, Some(address(1, &key)));
         known.learn(0, &key, address(1, &key));
         assert_eq!((known.find(0, &key), known.bytes()), (None, 0));
     }

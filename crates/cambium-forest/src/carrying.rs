@@ -26,7 +26,7 @@ use crate::core::Core;
 const FREE: u64 = 125;
 /// The buffer is three quarters full after the usual duration.
 const PART_OF_DURATION: u64 = 3;
-/// What is not worth going to sleep for. Few long sleeps leave the percentiles of writes alone;
+/// A shorter delay is not worth a sleep. Few long sleeps leave the percentiles of writes alone;
 /// many short ones do not.
 const SHORTEST_DELAY: Duration = Duration::from_millis(2);
 /// The longest that a writer sleeps before it looks again.
@@ -82,14 +82,6 @@ impl Core {
             return;
         }
         let goes_on = || self.carrying.began.load(Ordering::Relaxed) == began;
-        let mut left = due - now;
-        while left > 0 && goes_on() && !self.health.is_closed() {
-            let longest = LONGEST_SLEEP.as_nanos() as u64;
-            self.environment
-                .clock
-                .sleep(Duration::from_nanos(left.min(longest)));
-            left = due.saturating_sub(self.nanoseconds());
-        }
-        self.note_delayed(self.nanoseconds() - now);
+        self.delay(Duration::from_nanos(due), LONGEST_SLEEP, goes_on);
     }
 }

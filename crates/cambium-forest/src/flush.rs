@@ -362,9 +362,9 @@ impl Core {
         runs.expect(piece.len() as u64);
         while !piece.is_empty() {
             if !self.has_bug(SeededBug::FlushKeepsAddresses) {
-                let changes = piece.iter();
-                let changes = changes.map(|(key, change)| (&**key, change.document()));
-                known.change(namespace, changes);
+                for (key, change) in &piece {
+                    known.change(namespace, key, change.document());
+                }
             }
             if self.has_bug(SeededBug::FlushLosesEntry) && piece.len() > 1 {
                 piece.remove(0);
@@ -528,8 +528,8 @@ impl Core {
     ) -> DatabaseHeader {
         header.previous = maintenance.root.header;
         if !self.view.load().database.node_space.is_empty() {
-            // What the next flush writes over, the trees of this header and of the one before
-            // it do not reach.
+            // The next flush writes over no node of this header's trees, nor of those of the
+            // one before it.
             header.trees_from = header.previous;
         }
         header.rolled_back_to = None;

@@ -246,11 +246,9 @@ impl Core {
     /// How full the active buffer is, in thousandths of what it may hold while another one
     /// is being carried.
     pub fn fullness(&self) -> u64 {
-        let (view, tuning) = (self.view.load(), &self.tuning);
-        let of = |bytes: u64, bound: u64| bytes.saturating_mul(500) / bound.max(1);
-        of(view.active.writes(), tuning.write_buffer_entries)
-            .max(of(view.active.bytes(), tuning.write_buffer_bytes))
-            .max(of(view.active.logged(), self.most_logged()))
+        let bounds = self.bounds_of(&self.view.load().active);
+        let of = |(has, bound): (u64, u64)| has.saturating_mul(500) / bound.max(1);
+        bounds.map(of).into_iter().max().unwrap_or(0)
     }
 
     /// True if a buffer is to be taken out of the way.
@@ -262,11 +260,19 @@ impl Core {
     /// True if a buffer has come to so many parts of a bound. Writes are counted that
     /// later ones have replaced too: they are in the log, which recovery reads.
     fn has_come_to(&self, buffer: &Buffer, parts: u64) -> bool {
-        let tuning = &self.tuning;
         let of = |bound: u64| (bound.saturating_mul(parts) / PARTS).max(1);
-        buffer.writes() >= of(tuning.write_buffer_entries)
-            || buffer.bytes() >= of(tuning.write_buffer_bytes)
-            || buffer.logged() >= of(self.most_logged())
+        let mut bounds = self.bounds_of(buffer).into_iter();
+        bounds.any(|(has, bound)| has >= of(bound))
+    }
+
+    /// Writes, bytes of memory and bytes of log that a buffer has, each with its bound.
+    fn bounds_of(&self, buffer: &Buffer) -> [(u64, u64); 3] {
+        let tuning = &self.tuning;
+        [
+            (buffer.writes(), tuning.write_buffer_entries),
+            (buffer.bytes(), tuning.write_buffer_bytes),
+            (buffer.logged(), self.most_logged()),
+        ]
     }
 
     /// Bytes of the log that may lie outside the tries. Where writes replace documents, the

@@ -26,7 +26,7 @@ pub struct CursorEntry<'a> {
     held: Held<'a>,
 }
 
-/// What holds the value of an entry.
+/// The owner of an entry's value.
 #[derive(Clone, Copy, Debug)]
 enum Held<'a> {
     Run,
@@ -322,7 +322,7 @@ impl Cursor {
         }
     }
 
-    /// To the next entry, from where the walk along the leading source ended.
+    /// Goes to the next entry, from where the walk along the leading source ended.
     #[inline(never)]
     fn next_of_all(&mut self, led: Led) -> Result<()> {
         match self.leave() {

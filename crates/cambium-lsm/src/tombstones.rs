@@ -130,7 +130,7 @@ impl RangeTombstones {
             .unwrap_or(0)
     }
 
-    /// What a reader at `moment` sees as deleted around an entry, if the entry is part of it.
+    /// The range around an entry that a reader at `moment` sees as deleted, if there is one.
     pub fn stretch_over(&self, entry: &EntryRef<'_>, moment: Moment) -> Option<Stretch<'_>> {
         let (from, fragment) = self.placed_fragment_of(entry.key)?;
         let deleted_by = fragment.newest_at(moment)?;

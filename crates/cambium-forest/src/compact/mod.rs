@@ -355,9 +355,9 @@ impl Compaction {
 
     /// Notes where documents of the newest trees lie in the new file.
     fn note_known(&self, namespace: u16, changes: &[(Vec<u8>, Change)]) {
-        let changes = changes.iter();
-        let changes = changes.map(|(key, change)| (&**key, change.document()));
-        self.known.change(namespace, changes);
+        for (key, change) in changes {
+            self.known.change(namespace, key, change.document());
+        }
     }
 
     /// Bytes that went into the new file: copied, or read of the old log.

@@ -354,30 +354,28 @@ impl Core {
         if turn.saturating_sub(began) < SHORTEST_DELAY {
             return;
         }
-        self.await_turn(turn);
-        let delayed = clock.monotonic().saturating_sub(began);
-        self.note_delayed(delayed.as_nanos() as u64);
+        let is_held = || self.pressure.cost.load(Ordering::Relaxed) > 0;
+        self.delay(turn, LONGEST_SLEEP, is_held);
     }
 
-    /// A writer has waited for so many nanoseconds.
-    pub fn note_delayed(&self, nanoseconds: u64) {
+    /// Delays a writer until a moment, or until it is not held back any more; it looks after
+    /// each sleep of `longest`.
+    pub fn delay(&self, until: Duration, longest: Duration, is_held: impl Fn() -> bool) {
+        let clock = &self.environment.clock;
+        let began = clock.monotonic();
+        while is_held() && !self.health.is_closed() {
+            let left = until.saturating_sub(clock.monotonic());
+            if left.is_zero() {
+                break;
+            }
+            clock.sleep(left.min(longest));
+        }
+        let delayed = clock.monotonic().saturating_sub(began).as_nanos() as u64;
         let counters = &self.counters;
         counters.delays.fetch_add(1, Ordering::Relaxed);
         counters
             .delayed_nanoseconds
-            .fetch_add(nanoseconds, Ordering::Relaxed);
-    }
-
-    /// Sleeps until a moment, or until no writer is held back any more.
-    fn await_turn(&self, turn: Duration) {
-        let clock = &self.environment.clock;
-        while self.pressure.cost.load(Ordering::Relaxed) > 0 && !self.health.is_closed() {
-            let left = turn.saturating_sub(clock.monotonic());
-            if left.is_zero() {
-                return;
-            }
-            clock.sleep(left.min(LONGEST_SLEEP));
-        }
+            .fetch_add(delayed, Ordering::Relaxed);
     }
 }
 

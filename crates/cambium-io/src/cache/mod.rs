@@ -325,7 +325,7 @@ impl BlockCache {
     fn put(&self, key: u64, block: &Block, since: Option<Moment>, used: u8) -> bool {
         let bytes = weight(block);
         if bytes > self.room() {
-            // What lay there before is not the place's content any more.
+            // The place has other content now.
             self.remove(key);
             return false;
         }

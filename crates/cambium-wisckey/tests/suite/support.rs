@@ -1,4 +1,4 @@
-//! What several suites need of a store.
+//! Helpers that several suites share.
 
 use cambium_api::{Engine, OptionValues};
 use cambium_io::StepOutcome;

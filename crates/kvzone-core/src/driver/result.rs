@@ -73,7 +73,7 @@ impl PhaseResult {
     }
 }
 
-/// What all threads of a phase measured, put together.
+/// The measurements of all threads of a phase, put together.
 #[derive(Debug)]
 pub struct Together {
     /// Their latencies, counts and timeline.
@@ -95,7 +95,7 @@ pub struct Together {
 }
 
 impl Together {
-    /// Of a phase's threads; one that panicked is a failure of the store.
+    /// The result of a phase's threads; one that panicked is a failure of the store.
     pub fn of(phase: Phase, store: &'static str, threads: Vec<Option<Issued>>) -> Result<Self> {
         let words = "a thread of the load generator panicked inside a call";
         let panicked = threads.iter().any(Option::is_none);

@@ -157,7 +157,7 @@ pub struct Cluster {
     pub meta: Meta,
     /// The nodes' folders and addresses.
     pub places: Vec<(TempDir, String)>,
-    /// What the nodes advertise: the ways to them. Clients do not take them.
+    /// The ways to the nodes, which the nodes advertise. Clients do not take them.
     pub ways: Vec<Proxy>,
     /// The ways from the nodes to etcd.
     pub etcd_ways: Vec<Proxy>,

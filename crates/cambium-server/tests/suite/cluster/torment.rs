@@ -79,7 +79,7 @@ impl Drop for SmallDisk<'_> {
     }
 }
 
-/// What is wrong at the moment, and how it is mended.
+/// The faults that last at the moment, and how each is mended.
 struct Torment<'a> {
     random: Generator,
     disk: Option<SmallDisk<'a>>,
@@ -219,7 +219,7 @@ fn key(number: usize) -> String {
     format!("register{number}")
 }
 
-/// What the members of chains hold, once all of them serve.
+/// The entries of each member of the chains, once all of them serve.
 struct Copies<'a> {
     cluster: &'a Cluster,
     view: View,
