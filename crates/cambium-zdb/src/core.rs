@@ -30,6 +30,7 @@ use cambium_storage::superblock::Superblock;
 use crate::cache::EntryCache;
 use crate::catalog::{Catalog, TableEntry};
 use crate::changes::past::Past;
+use crate::commit::Target;
 use crate::compact::Compaction;
 use crate::data_file::{DataFile, Home};
 use crate::format::FileRef;
@@ -125,6 +126,9 @@ pub(crate) struct Writer {
     /// Some file may hold bytes that only this process has.
     pub any_buffered: bool,
     pub bytes_since_checkpoint: u64,
+    /// Open tables that were written to, by number; let go where a table is closed or a
+    /// data file is replaced.
+    pub targets: BTreeMap<u64, Arc<Target>>,
 }
 
 /// One of the two commit logs.
@@ -207,7 +211,7 @@ impl Core {
         }
     }
 
-    fn note_use(&self, table: &Table) {
+    pub fn note_use(&self, table: &Table) {
         let tick = self.clock_tick.load(Ordering::Relaxed);
         if table.last_used.load(Ordering::Relaxed) != tick {
             table.last_used.store(tick, Ordering::Relaxed);
@@ -403,8 +407,7 @@ impl Core {
     pub fn close_tables_beyond_limit(&self) {
         if self.excess_tables() > 0 {
             let maintenance = lock(&self.maintenance);
-            let _writer = lock(&self.writer);
-            self.close_tables(&maintenance.catalog);
+            self.close_tables(&maintenance.catalog, &mut lock(&self.writer));
         }
     }
 
@@ -413,15 +416,14 @@ impl Core {
     fn close_tables_without_waiting(&self) {
         if self.excess_tables() > 0
             && let Ok(maintenance) = self.maintenance.try_lock()
-            && let Ok(_writer) = self.writer.try_lock()
+            && let Ok(mut writer) = self.writer.try_lock()
         {
-            self.close_tables(&maintenance.catalog);
+            self.close_tables(&maintenance.catalog, &mut writer);
         }
     }
 
-    /// The caller holds the writer lock. An eighth of the limit is closed ahead, since
-    /// each call looks at all tables.
-    fn close_tables(&self, catalog: &Catalog) {
+    /// An eighth of the limit is closed ahead, since each call looks at all tables.
+    fn close_tables(&self, catalog: &Catalog, writer: &mut Writer) {
         let mut open: Vec<(u64, u64)> = self
             .open_tables()
             .iter()
@@ -439,6 +441,7 @@ impl Core {
             if excess == 0 {
                 break;
             }
+            writer.targets.remove(&number);
             let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
             let CellState::Open(table) = &*state else {
                 continue;
