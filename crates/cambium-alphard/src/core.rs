@@ -4,10 +4,9 @@
 //! | lock | guards | held across I/O |
 //! |---|---|---|
 //! | `maintenance` | one step of upkeep at a time, and one move of a consumer | yes, by background work and consumers |
-//! | `zeroing` | one piece of zeros at a time | yes, by background work |
 //! | `mirroring` | how far a stale member is up to date | yes, by background work |
 //! | `writer` | numbering, free space, superblock, what is not written yet | yes, by writers |
-//! | `zeros_under_way` | nothing: held while zeros are written | yes, by background work |
+//! | `zeroing` | nothing: held while a piece of zeros is written | yes, by background work |
 //! | `syncing` | one sync at a time | yes, by writers and background work |
 //! | `settled` | syncs that the writer does not know of yet | no |
 //! | a submission queue's own, `serving`, `queued_bytes` | what waits in queues | no |
@@ -75,7 +74,6 @@ pub(crate) struct Core {
     pub memory: OnceLock<MemoryPlan>,
     pub maintenance: Mutex<()>,
     pub zeroing: Mutex<()>,
-    pub zeros_under_way: Mutex<()>,
     pub writer: Mutex<Writer>,
     /// Held during a sync: the failure of one sync is known before the next begins.
     pub syncing: Mutex<SyncQueue>,

@@ -222,7 +222,6 @@ pub(crate) fn assemble(
         memory: OnceLock::new(),
         maintenance: Mutex::default(),
         zeroing: Mutex::default(),
-        zeros_under_way: Mutex::default(),
         writer: Mutex::new(Writer {
             index_memory: None,
             allocator: recovered.allocator,
