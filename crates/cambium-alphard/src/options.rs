@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use cambium_api::changes::HISTORY_BYTES;
 use cambium_api::options::invalid_option;
-use cambium_api::{OptionSpec, OptionValues};
+use cambium_api::{OptionSpec, OptionValues, Seeded};
 use cambium_base::Result;
 use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
 
 use crate::flights::MOST_FLIGHT_BYTES;
 use crate::format::DATA_START;
-use crate::seeded_bug::{self, SeededBug};
+use crate::seeded_bug::SeededBug;
 use crate::submit::QUEUED_BYTES;
 use crate::volume::Access;
 
@@ -186,7 +186,7 @@ pub(crate) struct Tuning {
     pub flight_bytes: usize,
     /// Bytes of submitted requests that wait.
     pub submitted_bytes: u64,
-    pub seeded_bug: Option<SeededBug>,
+    pub seeded_bug: Seeded<SeededBug>,
 }
 
 impl Tuning {
@@ -261,7 +261,7 @@ pub(crate) fn tuning(mut options: OptionValues) -> Result<Tuning> {
         history_bytes: options.take_ranged("history_bytes", 1 << 30, 0, 1 << 50)?,
         flight_bytes: MOST_FLIGHT_BYTES,
         submitted_bytes: QUEUED_BYTES,
-        seeded_bug: seeded_bug::take(&mut options)?,
+        seeded_bug: Seeded::take(&mut options, ENGINE, &SeededBug::ALL)?,
     };
     options.finish(ENGINE, OPTIONS)?;
     Ok(tuning)

@@ -13,13 +13,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use cambium_api::{MemoryPlan, RecentWrites};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
+pub(crate) use cambium_io::sync::{lock, read, write};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::consumers::Consumers;
@@ -157,12 +158,6 @@ pub(crate) enum CellState {
     Closed(TableEntry),
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while holding a lock is a bug of ours that the caller has seen;
-    // the state under every lock here is consistent between statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Core {
     /// Refuses calls after a close.
     pub fn check_open(&self) -> Result<()> {
@@ -184,7 +179,7 @@ impl Core {
     }
 
     pub fn has_bug(&self, bug: SeededBug) -> bool {
-        self.tuning.seeded_bug == Some(bug)
+        self.tuning.seeded_bug.is(bug)
     }
 
     /// The number of the table that covers a key.
@@ -201,7 +196,7 @@ impl Core {
     pub fn with_open_table<R>(&self, key: u64, work: impl FnOnce(&Arc<Table>) -> R) -> Option<R> {
         let tables = self.tables.load();
         let cell = tables.get(&self.table_number(key))?;
-        let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = read(&cell.state);
         match &*state {
             CellState::Open(table) => {
                 self.note_use(table);
@@ -229,13 +224,13 @@ impl Core {
             return Ok(None);
         };
         {
-            let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
+            let state = read(&cell.state);
             if let CellState::Open(table) = &*state {
                 self.note_use(table);
                 return Ok(Some(table.clone()));
             }
         }
-        let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = write(&cell.state);
         let table = match &*state {
             CellState::Open(table) => table.clone(),
             CellState::Closed(entry) => {
@@ -263,7 +258,7 @@ impl Core {
             .load()
             .values()
             .filter_map(|cell| {
-                let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
+                let state = read(&cell.state);
                 match &*state {
                     CellState::Open(table) => Some(table.clone()),
                     CellState::Closed(_) => None,
@@ -442,7 +437,7 @@ impl Core {
                 break;
             }
             writer.targets.remove(&number);
-            let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = write(&cell.state);
             let CellState::Open(table) = &*state else {
                 continue;
             };

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cambium_api::Seeded;
 use cambium_base::coding::{u32_at, u64_at};
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
 use cambium_index::Slot;
@@ -30,7 +31,7 @@ pub(crate) struct Home {
     /// False for a check, which opens nothing for writing.
     pub writable: bool,
     /// Only in tests.
-    pub seeded_bug: Option<SeededBug>,
+    pub seeded_bug: Seeded<SeededBug>,
 }
 
 impl Home {

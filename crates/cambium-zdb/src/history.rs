@@ -9,11 +9,10 @@
 //! never get a wrong answer.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::PoisonError;
 
 use crate::table::Location;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard};
+use cambium_io::sync::{Mutex, MutexGuard, lock};
 
 /// Old versions of keys, and the snapshots that need them.
 #[derive(Debug, Default)]
@@ -48,7 +47,7 @@ struct OldVersion {
 
 impl History {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// How many old versions are kept.

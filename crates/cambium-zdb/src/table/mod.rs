@@ -10,8 +10,9 @@
 mod pieces;
 mod switch;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use cambium_api::Seeded;
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Result};
 use cambium_index::{FlatSlots, Slot};
@@ -21,6 +22,7 @@ use cambium_io::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use cambium_storage::file_header::FileHeader;
 
 use crate::catalog::{DataEntry, TableEntry};
+use crate::core::{read, write};
 use crate::data_file::{DataFile, Home, create_with_header};
 use crate::format::{self, FORMAT_VERSION, FileRef, INDEX_MAGIC};
 use crate::options::Shape;
@@ -35,7 +37,7 @@ pub(crate) struct Table {
     pub index_file: Arc<dyn File>,
     pub shape: Shape,
     seed: ChecksumSeed,
-    seeded_bug: Option<SeededBug>,
+    seeded_bug: Seeded<SeededBug>,
     pieces: Vec<RwLock<Piece>>,
     places: RwLock<Vec<Place>>,
     /// When it was last asked for, in ticks of the store.
@@ -222,20 +224,16 @@ impl Table {
 
     /// A piece, for reading.
     pub fn piece(&self, piece: usize) -> RwLockReadGuard<'_, Piece> {
-        self.pieces[piece]
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        read(&self.pieces[piece])
     }
 
     /// A piece, for changing.
     pub fn piece_mut(&self, piece: usize) -> RwLockWriteGuard<'_, Piece> {
-        self.pieces[piece]
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        write(&self.pieces[piece])
     }
 
     fn places(&self) -> RwLockReadGuard<'_, Vec<Place>> {
-        self.places.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.places)
     }
 
     /// The data file that takes new entries of a place.
