@@ -100,11 +100,21 @@ impl EntryCache {
     /// points at it.
     pub fn fill(&self, key: u64, entry: &ReadEntry) {
         if entry.value.len() <= LONGEST_BYTES && !self.small.is_off() {
-            self.small.fill(key, &entry.value);
+            self.fill_small(key, &entry.value);
         } else {
             let bound = self.bytes.saturating_sub(self.small.bytes());
             self.values.fill(key, entry.sequence.0, &entry.value, bound);
         }
+    }
+
+    /// The same for a value of at most [`LONGEST_BYTES`].
+    pub fn fill_small(&self, key: u64, value: &[u8]) {
+        self.small.fill(key, value);
+    }
+
+    /// True if each of the first so many keys has a line of its own for a small value.
+    pub fn has_lines_for(&self, keys: u64) -> bool {
+        keys <= self.small.lines()
     }
 
     /// True if any value of an integer key may be cached.

@@ -51,6 +51,7 @@ pub mod format;
 mod history;
 mod key_cache;
 mod memory;
+mod neighbours;
 mod open;
 pub mod options;
 mod read;

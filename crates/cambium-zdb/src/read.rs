@@ -75,6 +75,11 @@ impl Core {
         if self.has_bug(SeededBug::NoChecksum) {
             return file.read_unverified(*position);
         }
+        if self.reads_neighbours(file)
+            && let Some(entry) = self.read_with_neighbours(location, key)?
+        {
+            return Ok(entry);
+        }
         let entry = file.read_entry(*position, key, self.tuning.read_guess_bytes)?;
         self.counters.entry_reads.fetch_add(1, Ordering::Relaxed);
         self.cache.put(file, *position, &entry);

@@ -93,6 +93,11 @@ impl SmallValues {
         self.chunks.is_empty()
     }
 
+    /// How many lines there are.
+    pub fn lines(&self) -> u64 {
+        self.chunks.len() as u64 * LINES_PER_CHUNK as u64
+    }
+
     /// Bytes allocated so far.
     pub fn bytes(&self) -> u64 {
         self.allocated.load(Ordering::Relaxed) as u64 * CHUNK_BYTES

@@ -30,6 +30,51 @@ fn key(number: u64) -> [u8; 8] {
 }
 
 #[test]
+fn small_values_are_read_a_block_at_a_time_and_only_the_newest_count() {
+    let device = Counted::new();
+    let options = [
+        ("keys", "integer"),
+        ("keys_per_table", "10000"),
+        ("data_files", "2"),
+    ];
+    let store = create(&device.environment, &options);
+    let value = |number: u64| number.to_le_bytes();
+    for number in 0..4_000 {
+        store
+            .put(&key(number), &value(number), Durability::Written)
+            .unwrap();
+    }
+    for number in (0..4_000).step_by(3) {
+        store
+            .put(&key(number), &value(number + 1), Durability::Written)
+            .unwrap();
+        store.delete(&key(number + 1), Durability::Written).unwrap();
+    }
+    store.close().unwrap();
+    let path = Path::new(PATH);
+    let read_all = |cache: &str| {
+        let cache = OptionValues::from([("cache_bytes", cache)]);
+        let store = Zdb.open(&device.environment, path, &cache, &()).unwrap();
+        let reads = device.during(|| {
+            for number in (0..4_000).map(|step| step * 1_777 % 4_000) {
+                let expected = match number % 3 {
+                    0 => Some(value(number + 1)),
+                    1 => None,
+                    _ => Some(value(number)),
+                };
+                let found = store.get(&key(number)).unwrap();
+                assert_eq!(found.as_deref(), expected.as_ref().map(|value| &value[..]));
+            }
+        });
+        store.close().unwrap();
+        reads.reads
+    };
+    let (together, alone) = (read_all("1MiB"), read_all("128KiB"));
+    assert!(together < 500, "{together} reads of 2,666 values");
+    assert!(alone > 2_500, "no line for each key: {alone} reads");
+}
+
+#[test]
 fn an_entry_up_to_the_guess_costs_one_read_and_a_longer_one_two() {
     let device = Counted::new();
     let store = create(&device.environment, &[("keys", "integer")]);
