@@ -17,7 +17,7 @@ use cambium_api::Written;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
-use cambium_storage::record::{RecordHeader, next_attempt, record_bytes};
+use cambium_storage::record::{RecordHeader, most_record_bytes, next_attempt};
 
 use crate::core::{Core, Mark, Writer, lock};
 use crate::database::Database;
@@ -42,7 +42,7 @@ impl Core {
         self.check_sound()?;
         let view = self.view.load();
         let database = &view.database;
-        let bytes = entries.iter().map(Planned::record_bytes).sum();
+        let bytes = entries.iter().map(Planned::most_bytes).sum();
         if bytes > 0 {
             database.check_room(bytes)?;
             database.log.reserve(bytes)?;
@@ -104,7 +104,7 @@ impl Core {
                 auxiliary: document_auxiliary(entry.namespace, entry.key.len()),
                 ..RecordHeader::default()
             };
-            entry.offset = database.log.append(&header, &[&entry.key, entry.value()]);
+            entry.place = database.log.append(&header, &[&entry.key, entry.value()]);
             writer.unsynced = true;
             if database.log.buffered_bytes() > most {
                 // A batch that ends here does not count: its last entry is missing.
@@ -160,7 +160,7 @@ impl Core {
     /// the device for each commit; there the next record says the same.
     fn mark_synced(&self, writer: &mut Writer, database: &Database, last: u64) {
         let end = database.log.end();
-        let room = record_bytes(0, DOCUMENT_ALIGNMENT);
+        let room = most_record_bytes(0, DOCUMENT_ALIGNMENT);
         if database.is_direct() || database.log.reserve(room).is_err() {
             return;
         }
@@ -213,7 +213,7 @@ impl Core {
         let count = entries.len() as u64;
         let logged = entries.iter().map(Planned::record_bytes).sum();
         if let Some(last) = entries.last() {
-            self.announce_written(last.offset + last.record_bytes());
+            self.announce_written(last.place.end);
         }
         let kept = self.kept_moments();
         let active = self.view.load().active.clone();

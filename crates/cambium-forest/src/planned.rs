@@ -1,7 +1,9 @@
 //! What a write's operations become: the entries of the log and of the write buffer.
 
+use std::ops::Range;
+
 use cambium_api::Operation;
-use cambium_storage::record::record_bytes;
+use cambium_storage::record::most_record_bytes;
 
 use crate::buffer::{Insert, Version};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
@@ -28,8 +30,8 @@ pub(crate) struct Planned {
     pub batch_index: u32,
     /// Entries of its batch that follow it.
     pub batch_remaining: u32,
-    /// Where it lies, once appended.
-    pub offset: u64,
+    /// Where its record lies, once appended.
+    pub place: Range<u64>,
 }
 
 impl Planned {
@@ -40,7 +42,7 @@ impl Planned {
             action,
             batch_index: 0,
             batch_remaining: 0,
-            offset: 0,
+            place: 0..0,
         }
     }
 
@@ -67,10 +69,15 @@ impl Planned {
         }
     }
 
-    /// What it takes in the log.
-    pub fn record_bytes(&self) -> u64 {
+    /// The most that it will take in the log.
+    pub fn most_bytes(&self) -> u64 {
         let payload = self.key.len() + self.value().len();
-        record_bytes(payload as u64, DOCUMENT_ALIGNMENT)
+        most_record_bytes(payload as u64, DOCUMENT_ALIGNMENT)
+    }
+
+    /// What it takes in the log, once appended.
+    pub fn record_bytes(&self) -> u64 {
+        self.place.end - self.place.start
     }
 
     /// What the write buffer takes of it; nothing of a namespace.
@@ -78,7 +85,7 @@ impl Planned {
         let document = match self.action {
             Action::Put(_) => {
                 let bytes = self.record_bytes();
-                Some(DocumentAddress::new(self.offset, bytes, &self.key))
+                Some(DocumentAddress::new(self.place.start, bytes, &self.key))
             }
             Action::Delete => None,
             Action::Namespace | Action::DropNamespace => return None,
