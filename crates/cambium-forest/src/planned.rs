@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use cambium_api::Operation;
-use cambium_storage::record::most_record_bytes;
+use cambium_base::SequenceNumber;
+use cambium_storage::record::RecordHeader;
 
 use crate::buffer::{Insert, Version};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
-use crate::format::kind;
+use crate::format::{document_auxiliary, kind};
 
 /// What an entry does.
 #[derive(Debug)]
@@ -69,10 +70,23 @@ impl Planned {
         }
     }
 
-    /// The most that it will take in the log.
-    pub fn most_bytes(&self) -> u64 {
+    /// The header of its record, of which a template says what writers have in common.
+    pub fn header(&self, template: &RecordHeader, sequence: u64) -> RecordHeader {
+        RecordHeader {
+            kind: self.kind(),
+            sequence: SequenceNumber(sequence),
+            batch_index: self.batch_index,
+            batch_remaining: self.batch_remaining,
+            auxiliary: document_auxiliary(self.namespace, self.key.len()),
+            ..*template
+        }
+    }
+
+    /// What it will take in the log.
+    pub fn will_take(&self, template: &RecordHeader, sequence: u64) -> u64 {
         let payload = self.key.len() + self.value().len();
-        most_record_bytes(payload as u64, DOCUMENT_ALIGNMENT)
+        let header = self.header(template, sequence);
+        header.record_bytes(payload as u64, DOCUMENT_ALIGNMENT)
     }
 
     /// What it takes in the log, once appended.

@@ -121,7 +121,10 @@ impl LogReader {
 
     /// The record at the position in what writers have buffered.
     fn next_buffered(&mut self) -> Result<Option<RecordHeader>> {
-        let record = self.database.log.read(self.position, MOST_RECORD_HEADER_BYTES)?;
+        let record = self
+            .database
+            .log
+            .read(self.position, MOST_RECORD_HEADER_BYTES)?;
         self.buffered = Some(record.payload);
         Ok(Some(record.header))
     }

@@ -272,7 +272,8 @@ impl Parcel {
             bytes.resize(item.at as usize, 0);
             let offset = start + item.at;
             let mut encode = |payload: &[&[u8]]| {
-                item.header.encode(seed, offset, payload, DOCUMENT_ALIGNMENT, &mut bytes)
+                item.header
+                    .encode(seed, offset, payload, DOCUMENT_ALIGNMENT, &mut bytes)
             };
             match &item.what {
                 What::Record(document) => {

@@ -109,7 +109,7 @@ fn a_store_of_which_everything_is_deleted_gives_everything_back() {
     let environment = Environment::memory();
     // Headers lie close to one another: a tail may be far shorter than the file.
     let store = create(&environment, &[("write_buffer_entries", "100")]);
-    for number in 0..40_000u32 {
+    for number in 0..20_000u32 {
         let key = number.wrapping_mul(2_654_435_761).to_be_bytes();
         store.put(&key, &[7; 100], Durability::Written).unwrap();
     }
