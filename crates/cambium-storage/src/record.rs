@@ -38,6 +38,9 @@ use cambium_io::{crc32c, crc32c_append};
 /// The longest header: the fixed part, three numbers of 64 bits and six of 32.
 pub const MOST_RECORD_HEADER_BYTES: usize = FIXED_BYTES + 2 * 10 + 6 * 5;
 
+/// The shortest header: the fixed part and three numbers of a byte.
+pub const LEAST_RECORD_HEADER_BYTES: usize = FIXED_BYTES + 3;
+
 /// Bytes before the numbers.
 const FIXED_BYTES: usize = 9;
 
@@ -327,9 +330,9 @@ impl RecordHeader {
         Err(NotARecord::PayloadChecksum)
     }
 
-    /// Bytes that a decoded record takes in a log of that alignment.
+    /// Bytes that the record takes in a log of that alignment.
     pub fn total_bytes(&self, alignment: u64) -> u64 {
-        aligned(self.end() as u64, alignment)
+        self.record_bytes(u64::from(self.payload_bytes), alignment)
     }
 
     /// Bytes from the start of a decoded header to the end of its payload.
@@ -352,6 +355,12 @@ impl RecordHeader {
 
     /// Bytes that a record with such a payload will take in a log of that alignment.
     pub fn record_bytes(&self, payload_bytes: u64, alignment: u64) -> u64 {
+        let header = self.header_bytes_before(payload_bytes) as u64;
+        aligned(header + payload_bytes, alignment)
+    }
+
+    /// Bytes that the header will take before such a payload.
+    pub fn header_bytes_before(&self, payload_bytes: u64) -> usize {
         let mut header = FIXED_BYTES
             + varint_bytes(payload_bytes)
             + varint_bytes(self.sequence.0)
@@ -371,7 +380,7 @@ impl RecordHeader {
         if parts & AUXILIARY != 0 {
             header += varint_bytes(u64::from(self.auxiliary));
         }
-        aligned(header as u64 + payload_bytes, alignment)
+        header
     }
 
     /// The sequence number of the first record of its batch.
@@ -425,7 +434,9 @@ mod tests {
         let (seed, bytes) = sample();
         let header = RecordHeader::decode(&bytes, &seed, 4096).unwrap();
         assert_eq!((header.sequence.0, header.session), (7, 3));
-        header.check_payload(header.payload_in(&bytes).unwrap()).unwrap();
+        header
+            .check_payload(header.payload_in(&bytes).unwrap())
+            .unwrap();
         assert!(RecordHeader::decode(&bytes, &seed, 4104).is_err());
         let other = ChecksumSeed::new(&FileIdentity {
             salt: 1,

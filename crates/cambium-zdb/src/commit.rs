@@ -21,7 +21,9 @@ use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 use cambium_storage::log::LogFile;
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader, next_attempt, record_bytes};
+use cambium_storage::record::{
+    MOST_RECORD_HEADER_BYTES, RecordHeader, most_record_bytes, next_attempt,
+};
 
 use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
@@ -57,7 +59,7 @@ impl Core {
         let logged = plan
             .entries
             .iter()
-            .map(|entry| record_bytes(entry.payload_bytes(), self.shape.alignment))
+            .map(|entry| most_record_bytes(entry.payload_bytes(), self.shape.alignment))
             .sum::<u64>();
         self.note_progress(writer, logged, plan.user_bytes);
         Ok(first)
@@ -68,7 +70,7 @@ impl Core {
         // Few files, so a list is searched faster than a map.
         let mut needed: Vec<(&Arc<DataFile>, u64)> = Vec::new();
         for entry in &plan.entries {
-            let bytes = record_bytes(entry.payload_bytes(), self.shape.alignment);
+            let bytes = most_record_bytes(entry.payload_bytes(), self.shape.alignment);
             match needed
                 .iter_mut()
                 .find(|(file, _)| Arc::ptr_eq(file, &entry.file))
@@ -123,7 +125,11 @@ impl Core {
                 continue;
             }
             let prefix = entry_prefix(time, entry.key);
-            entry.position = entry.file.log.append(&header, &[&prefix, &entry.value]);
+            entry.position = entry
+                .file
+                .log
+                .append(&header, &[&prefix, &entry.value])
+                .start;
         }
         ends
     }
@@ -177,7 +183,7 @@ impl Core {
     /// to the other log when the active one is full and the other free.
     fn make_room_in_commit_log(&self, writer: &mut Writer, bytes: u64) -> bool {
         let limit = self.shape.commit_log_bytes;
-        let needed = bytes + RECORD_HEADER_BYTES as u64 + 16;
+        let needed = bytes + MOST_RECORD_HEADER_BYTES as u64 + 16;
         let fits = |log: &LogFile, end: u64| {
             (end + needed).next_multiple_of(log.geometry().block)
                 <= limit.max(log.geometry().block * 4)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cambium_api::{Operation, WriteBatch, Written};
 use cambium_base::{Durability, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::record::{RecordHeader, record_bytes};
+use cambium_storage::record::{RecordHeader, most_record_bytes};
 
 use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
@@ -94,7 +94,7 @@ impl Core {
                 .of_place(place)
                 .map(|(_, (_, value))| {
                     let payload = (ENTRY_PREFIX_BYTES + value.len()) as u64;
-                    record_bytes(payload, self.shape.alignment)
+                    most_record_bytes(payload, self.shape.alignment)
                 })
                 .sum::<u64>();
             if bytes > 0 {
@@ -149,7 +149,7 @@ impl Core {
                         ..RecordHeader::default()
                     };
                     let prefix = entry_prefix(time, *key);
-                    positions[index] = log.append(&header, &[&prefix, value]);
+                    positions[index] = log.append(&header, &[&prefix, value]).start;
                 }
             });
             ends.push((file.clone(), end));

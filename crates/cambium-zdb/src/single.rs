@@ -12,7 +12,7 @@ use cambium_api::Written;
 use cambium_base::{Durability, Result, SequenceNumber};
 use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::record::{RecordHeader, record_bytes};
+use cambium_storage::record::{RecordHeader, most_record_bytes};
 
 use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
@@ -65,7 +65,7 @@ impl Core {
     ) -> Result<SequenceNumber> {
         self.check_writable()?;
         let payload_bytes = (ENTRY_PREFIX_BYTES + value.len()) as u64;
-        let bytes = record_bytes(payload_bytes, self.shape.alignment);
+        let bytes = most_record_bytes(payload_bytes, self.shape.alignment);
         let sequence = writer.next_sequence;
         let header = RecordHeader {
             kind: kind::PUT,
@@ -80,7 +80,10 @@ impl Core {
         let limit = self.shape.slots.max_position();
         let stored = match durability {
             Durability::Buffered => None,
-            _ => file.log.append_to_window(&header, &payload, limit),
+            _ => file
+                .log
+                .append_to_window(&header, &payload, limit)
+                .map(|place| place.start),
         };
         let position = match stored {
             Some(position) => {
@@ -105,10 +108,10 @@ impl Core {
         durability: Durability,
     ) -> Result<u64> {
         let payload_bytes = payload.iter().map(|part| part.len() as u64).sum();
-        let bytes = record_bytes(payload_bytes, self.shape.alignment);
+        let bytes = most_record_bytes(payload_bytes, self.shape.alignment);
         self.reserve_in(file, bytes)?;
         self.mark_dirty(writer, file, false);
-        let position = file.log.append(header, payload);
+        let position = file.log.append(header, payload).start;
         let full = file.log.buffered_bytes() > self.tuning.buffer_bytes;
         let buffered = durability == Durability::Buffered;
         writer.any_buffered |= buffered;

@@ -32,9 +32,9 @@ use std::sync::{Arc, PoisonError};
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::round_up;
 use cambium_base::{Error, FileIdentity, Result};
+use cambium_io::File;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use cambium_io::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use cambium_io::File;
 
 use crate::record::{RecordHeader, aligned};
 
