@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cambium_api::Seeded;
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
+use cambium_index::Slot;
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::{FileSystem, OpenOptions};
@@ -28,7 +30,7 @@ pub(crate) struct Home {
     /// False for a check, which opens nothing for writing.
     pub writable: bool,
     /// Only in tests.
-    pub seeded_bug: Option<SeededBug>,
+    pub seeded_bug: Seeded<SeededBug>,
 }
 
 impl Home {
@@ -82,8 +84,6 @@ pub(crate) struct DataFile {
 #[derive(Clone, Debug)]
 pub(crate) struct ReadEntry {
     pub sequence: SequenceNumber,
-    /// Alone in its batch.
-    pub single: bool,
     pub value: Value,
 }
 
@@ -198,7 +198,6 @@ impl DataFile {
         file.read_at(&mut payload, position + u64::from(header.header_bytes))?;
         Ok(ReadEntry {
             sequence: header.sequence,
-            single: true,
             value: Value::from(payload.split_off(ENTRY_PREFIX_BYTES.min(payload.len()))),
         })
     }
@@ -219,9 +218,23 @@ impl DataFile {
         let length = record.payload.len();
         Ok(ReadEntry {
             sequence: record.header.sequence,
-            single: record.header.batch_index == 0 && record.header.batch_remaining == 0,
             value: record.payload.slice(ENTRY_PREFIX_BYTES..length),
         })
+    }
+
+    /// Counts an entry whose key's slot has changed. The caller holds the writer lock, under
+    /// which alone the counts change.
+    pub fn count_entry(&self, before: Slot, after: Slot) {
+        let is_live = |slot| u64::from(matches!(slot, Slot::Position(_)));
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries.store(entries + 1, Ordering::Relaxed);
+        if is_live(before) != is_live(after) {
+            let live = self.live.load(Ordering::Relaxed);
+            let changed = live
+                .wrapping_add(is_live(after))
+                .wrapping_sub(is_live(before));
+            self.live.store(changed, Ordering::Relaxed);
+        }
     }
 
     /// Percent of the entries that are stale.

@@ -365,6 +365,7 @@ fn assemble(
             dirty: Vec::new(),
             any_buffered: false,
             bytes_since_checkpoint: 0,
+            targets: BTreeMap::new(),
         }),
         queue: CommitQueue::default(),
         health: Health::of(ENGINE, writable),

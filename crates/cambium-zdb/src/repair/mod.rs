@@ -27,7 +27,9 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
+use cambium_api::{
+    CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink, Seeded,
+};
 use cambium_base::{Durability, Error, Result, Value};
 use cambium_index::BucketMap;
 use cambium_io::{Environment, File, OpenOptions};
@@ -180,7 +182,7 @@ struct Repair<'a> {
     path: &'a Path,
     marker: &'a Marker,
     report: CheckReport,
-    seeded_bug: Option<SeededBug>,
+    seeded_bug: Seeded<SeededBug>,
 }
 
 impl Repair<'_> {
@@ -200,7 +202,7 @@ impl Repair<'_> {
             store: self.marker.store,
             shape: catalog.shape,
             writable: true,
-            seeded_bug: None,
+            seeded_bug: Seeded::default(),
         }
     }
 
@@ -248,7 +250,7 @@ impl Repair<'_> {
             catalog.string_keys = UNCOUNTED;
         }
         self.environment.file_system.sync_directory(self.path)?;
-        if self.seeded_bug == Some(SeededBug::EmptyIndexNamed) {
+        if self.seeded_bug.is(SeededBug::EmptyIndexNamed) {
             let mut empty = catalog.clone();
             for table in empty.tables.values_mut() {
                 table.pieces.fill(0);
