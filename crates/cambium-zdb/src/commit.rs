@@ -22,7 +22,7 @@ use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 use cambium_storage::log::LogFile;
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader, next_attempt, record_bytes};
+use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, RecordHeader, next_attempt};
 
 use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
@@ -91,10 +91,6 @@ impl<'v> Entry<'v> {
             true => kind::DELETE,
             false => kind::PUT,
         }
-    }
-
-    fn record_bytes(&self, alignment: u64) -> u64 {
-        record_bytes((ENTRY_PREFIX_BYTES + self.value.len()) as u64, alignment)
     }
 }
 
@@ -168,9 +164,10 @@ impl Core {
         let prefix = entry_prefix(self.environment.clock.wall_nanoseconds(), entry.key);
         let limit = self.shape.slots.max_position();
         let payload = [&prefix[..], &entry.value];
-        entry.position = file.log.append_to_window(&header, &payload, limit)?;
+        let place = file.log.append_to_window(&header, &payload, limit)?;
+        entry.position = place.start;
         self.mark_dirty(writer, file, false);
-        Some(entry.record_bytes(self.shape.alignment))
+        Some(place.end - place.start)
     }
 
     /// Appends the entries to their files' buffers, and hands them over and syncs them as
@@ -181,7 +178,7 @@ impl Core {
         group: &mut Group<'_, '_>,
         (first, last): (u64, u64),
     ) -> Result<u64> {
-        let shares = self.reserve(group)?;
+        let shares = self.reserve(writer, group)?;
         self.append(writer, group, &shares);
         let frame = self.frame_for(writer, group, first);
         let written = self.hand_over(writer, group.durability, &shares, frame.is_some());
@@ -197,7 +194,7 @@ impl Core {
     }
 
     /// Allocates space for all entries in their files.
-    fn reserve<'g>(&self, group: &Group<'g, '_>) -> Result<Vec<Share<'g>>> {
+    fn reserve<'g>(&self, writer: &Writer, group: &Group<'g, '_>) -> Result<Vec<Share<'g>>> {
         // Few files, and neighbours of a key are found at the end.
         let mut shares: Vec<Share<'g>> = Vec::new();
         for (index, entry) in group.entries.iter().enumerate() {
@@ -214,7 +211,9 @@ impl Core {
                 });
                 shares.len() - 1
             });
-            shares[at].bytes += entry.record_bytes(self.shape.alignment);
+            let header = self.header_of(writer, entry, index);
+            let payload = (ENTRY_PREFIX_BYTES + entry.value.len()) as u64;
+            shares[at].bytes += header.record_bytes(payload, self.shape.alignment);
             shares[at].entries.push(index);
         }
         // In an order that does not hang on which file came first.
@@ -253,7 +252,7 @@ impl Core {
                     }
                     let header = self.header_of(writer, entry, index);
                     let prefix = entry_prefix(time, entry.key);
-                    entry.position = log.append(&header, &[&prefix, &entry.value]);
+                    entry.position = log.append(&header, &[&prefix, &entry.value]).start;
                 }
             });
         }
@@ -307,7 +306,7 @@ impl Core {
     /// to the other log when the active one is full and the other free.
     fn make_room_in_commit_log(&self, writer: &mut Writer, bytes: u64) -> bool {
         let limit = self.shape.commit_log_bytes;
-        let needed = bytes + RECORD_HEADER_BYTES as u64 + 16;
+        let needed = bytes + MOST_RECORD_HEADER_BYTES as u64 + 16;
         let fits = |log: &LogFile, end: u64| {
             (end + needed).next_multiple_of(log.geometry().block)
                 <= limit.max(log.geometry().block * 4)

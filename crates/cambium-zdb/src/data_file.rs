@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cambium_api::Seeded;
-use cambium_base::coding::{u32_at, u64_at};
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
 use cambium_index::Slot;
 use cambium_io::sync::Mutex;
@@ -13,7 +12,7 @@ use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::{FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Record};
-use cambium_storage::record::RECORD_HEADER_BYTES;
+use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, RecordHeader};
 
 use crate::catalog::DataEntry;
 use crate::core::lock;
@@ -191,13 +190,14 @@ impl DataFile {
 
     /// Reads an entry and believes every byte of it: a seeded bug.
     pub fn read_unverified(&self, position: u64) -> Result<ReadEntry> {
-        let mut header = [0; RECORD_HEADER_BYTES];
+        let mut bytes = [0; MOST_RECORD_HEADER_BYTES];
         let file = self.log.file();
-        file.read_exact_at(&mut header, position)?;
-        let mut payload = vec![0; (u32_at(&header, 8) as usize).min(1 << 20)];
-        file.read_at(&mut payload, position + RECORD_HEADER_BYTES as u64)?;
+        let count = file.read_at(&mut bytes, position)?;
+        let header = RecordHeader::verified_before(&bytes[..count]).unwrap_or_default();
+        let mut payload = vec![0; (header.payload_bytes as usize).min(1 << 20)];
+        file.read_at(&mut payload, position + u64::from(header.header_bytes))?;
         Ok(ReadEntry {
-            sequence: SequenceNumber(u64_at(&header, 16)),
+            sequence: header.sequence,
             value: Value::from(payload.split_off(ENTRY_PREFIX_BYTES.min(payload.len()))),
         })
     }

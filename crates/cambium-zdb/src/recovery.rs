@@ -304,7 +304,7 @@ impl Core {
         if self.home.writable {
             file.log.reserve_last(bytes)?;
         }
-        let position = file.log.append(&header, &[&prefix, value]);
+        let position = file.log.append(&header, &[&prefix, value]).start;
         mark_dirty(&mut lock(&self.writer).dirty, &file);
         Ok((file, position))
     }
@@ -465,5 +465,5 @@ fn mark_dirty(dirty: &mut Vec<Arc<DataFile>>, file: &Arc<DataFile>) {
 }
 
 fn header_and(bytes: usize) -> usize {
-    cambium_storage::record::RECORD_HEADER_BYTES + bytes
+    cambium_storage::record::MOST_RECORD_HEADER_BYTES + bytes
 }
