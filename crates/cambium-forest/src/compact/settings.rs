@@ -140,7 +140,7 @@ impl CompactionTuning {
 impl Default for CompactionTuning {
     fn default() -> Self {
         CompactionTuning {
-            threshold: 25,
+            threshold: 18,
             cleaning: true,
             least_bytes: 16 << 20,
             batch: None,

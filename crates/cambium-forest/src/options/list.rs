@@ -99,7 +99,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec(
         "compaction_threshold",
         "percent stale, 1 to 100, 100 = never by itself",
-        "25",
+        "18",
         false,
         "Stale space is given back in the background when it is more than this share of the database file. Smaller saves space and writes more. What a store is made with stays with it, unless an opening says otherwise.",
     ),
