@@ -12,6 +12,7 @@
 //! (`quick_cache`).
 
 use cambium_base::{SequenceNumber, Value};
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -25,6 +26,11 @@ use crate::small_values::{LONGEST_BYTES, SmallValues};
 const LARGEST_SHARE: u64 = 64;
 /// What an entry costs beside its value.
 const OVERHEAD_BYTES: u64 = 96;
+
+/// Bits for blocks that small values were read from, 8 KiB.
+const MET_BLOCKS: u64 = 1 << 16;
+/// Spreads the blocks of several files over them.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 type Key = (u64, u64);
 
@@ -44,6 +50,8 @@ pub(crate) struct EntryCache {
     buckets: Option<Cache<Key, ReadEntry, Weight>>,
     small: SmallValues,
     values: KeyCache,
+    /// A bit for each block of the files, by its number: a small value was read there.
+    met_blocks: Box<[AtomicU64]>,
     bytes: u64,
 }
 
@@ -59,6 +67,7 @@ impl EntryCache {
             buckets: (for_buckets > 0).then(|| Cache::with_weighter(estimated, bytes, Weight)),
             small: SmallValues::new(for_values / 2),
             values: KeyCache::new(for_values),
+            met_blocks: (0..MET_BLOCKS / 64).map(|_| AtomicU64::new(0)).collect(),
             bytes,
         }
     }
@@ -110,6 +119,14 @@ impl EntryCache {
     /// The same for a value of at most [`LONGEST_BYTES`].
     pub fn fill_small(&self, key: u64, value: &[u8]) {
         self.small.fill(key, value);
+    }
+
+    /// Notes that a small value was read in a block of a file; true at every second call of a
+    /// block. Blocks may share a bit.
+    pub fn meets_again(&self, file: &DataFile, block: u64) -> bool {
+        let number = file.file.number.0.wrapping_mul(SPREAD).wrapping_add(block);
+        let (word, bit) = (number % MET_BLOCKS / 64, 1 << (number % 64));
+        self.met_blocks[word as usize].fetch_xor(bit, Ordering::Relaxed) & bit != 0
     }
 
     /// True if each of the first so many keys has a line of its own for a small value.

@@ -1,9 +1,10 @@
 //! Small values are read a block at a time.
 //!
-//! A record of a value of up to 8 bytes takes some 70 bytes of a data file, and reading it
-//! costs as much as reading 4 KiB. So the first read of a small value reads 4 KiB, and caches
-//! the small values that follow in them. It does so only where the cache has a line of its own
-//! for each key of the store: values that no caller asked for then push out none.
+//! A record of a value of up to 8 bytes takes a few tens of bytes of a data file, and reading
+//! it costs as much as reading 4 KiB. So a read of a small value reads 4 KiB. The second read
+//! that begins in a block of the file caches the small values that follow as well; the first
+//! does not, since verifying all of them costs several reads. The cache must have a line of
+//! its own for each key of the store: values that no caller asked for then push out none.
 //!
 //! The rule of the cache holds for these values too: a reader caches a value under the lock of
 //! the key's piece, while the slot points at its record.
@@ -60,7 +61,9 @@ impl Core {
         let payload = Value::copy_of(payload);
         let entry = file.entry_of(Record { header, payload }, *position, key)?;
         self.counters.entry_reads.fetch_add(1, Ordering::Relaxed);
-        if entry.value.len() <= LONGEST_BYTES {
+        if entry.value.len() <= LONGEST_BYTES
+            && self.cache.meets_again(file, position / BLOCK as u64)
+        {
             let first = header.total_bytes(self.shape.alignment);
             self.cache_neighbours(location, cuts, bytes, first);
         }

@@ -3,7 +3,8 @@
 //! Modules do not keep layers apart in Rust, crates do: so each crate's
 //! `Cargo.toml` is read and held against [`LAYERS`]. Two crates of one layer
 //! never import each other. `cambium-testkit` is for tests: every crate may
-//! name it under `[dev-dependencies]`, whatever its layer, and none elsewhere.
+//! name it under `[dev-dependencies]`, whatever its layer, and none elsewhere. It also
+//! enables the features that only suites may have.
 //!
 //! A crate that the table does not know is an error: a new crate is placed
 //! before it is used.
@@ -15,6 +16,10 @@ use crate::workspace::TextFile;
 
 /// The only crate that is exempt, as a development dependency.
 const TESTKIT: &str = "cambium-testkit";
+
+/// Features that make a crate one for suites, and the crates that enable them.
+const TEST_FEATURES: &[&str] = &["scheduled", "seeded-bugs"];
+const ENABLERS: &[&str] = &[TESTKIT, "cambium-stress"];
 
 /// Where each crate stands. The higher may import the lower.
 pub const LAYERS: &[(u8, &str, &[&str])] = &[
@@ -125,6 +130,12 @@ fn check_manifest(file: &TextFile) -> Vec<Violation> {
             "give it one in LAYERS (crates/xtask/src/layers.rs) and in ARCHITECTURE.md",
         )];
     };
+    let features = test_features(name, &file.text);
+    let features = features.into_iter().map(|(line, feature)| {
+        let what = format!("{name} enables {feature:?}, which is for suites alone");
+        let remedy = "leave it to cambium-testkit, under [dev-dependencies]";
+        Violation::error(&file.path, line, "layers", what, remedy)
+    });
     imports(&manifest)
         .into_iter()
         .filter_map(|(section, imported)| {
@@ -132,7 +143,34 @@ fn check_manifest(file: &TextFile) -> Vec<Violation> {
             let line = line_with(&file.text, &imported);
             Some(Violation::error(&file.path, line, "layers", what, remedy))
         })
+        .chain(features)
         .collect()
+}
+
+/// Lines, from 1, of a manifest that enable a feature of suites in another crate, outside its
+/// own suites.
+fn test_features(name: &str, text: &str) -> Vec<(usize, &'static str)> {
+    let mut section = "";
+    let mut found = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let is_of_suites = section.starts_with("[dev-dependencies")
+            || section == "[[test]]"
+            || line.starts_with('#')
+            || ENABLERS.contains(&name);
+        let names = |feature: &&&str| {
+            line.contains(&format!("\"{feature}\"")) || line.contains(&format!("/{feature}\""))
+        };
+        let feature = TEST_FEATURES.iter().find(names);
+        found.extend(
+            feature
+                .filter(|_| !is_of_suites)
+                .map(|feature| (number + 1, *feature)),
+        );
+    }
+    found
 }
 
 /// The name a manifest gives its package.
@@ -261,6 +299,18 @@ mod tests {
             violations("[dependencies]\ncambium-testkit = \"1\"\n").len(),
             1
         );
+    }
+
+    #[test]
+    fn features_of_suites_are_enabled_by_the_testkit_alone() {
+        for form in [
+            "[dependencies]\ncambium-io = { workspace = true, features = [\"scheduled\"] }\n",
+            "[features]\nall = [\"cambium-base/seeded-bugs\"]\n",
+        ] {
+            assert_eq!(violations(form).len(), 1, "{form}");
+        }
+        let own = "# The feature \"scheduled\" is for suites.\n[features]\nscheduled = []\n";
+        assert_eq!(violations(own), []);
     }
 
     #[test]
