@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium::{DEFAULT_ENGINE, Environment, Error, Options, Store};
+use cambium::{DEFAULT_ENGINE, Environment, Error, FOREST, Options, Store};
 use cambium_base::Address;
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::AtomicU64;
@@ -191,6 +191,21 @@ fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failu
         .as_ref()
         .ok_or("--dir is missing: the folder of the store")?;
     let mut options = Options::new().environment(environment.clone());
+    let found = match options.marker(path) {
+        Err(Error::NotAStore { .. }) => None,
+        found => Some(found.map_err(|error| error.to_string())?.engine),
+    };
+    let is_new = found.is_none();
+    let engine = arguments.engine.clone().or(found);
+    let engine = engine.unwrap_or_else(|| DEFAULT_ENGINE.to_string());
+    if engine == FOREST {
+        // Redis' own defaults for its log: rewriting begins at 64 MiB, where half is stale.
+        options = options.set("compaction_least_bytes", "64MiB");
+        if is_new {
+            // The store keeps this one.
+            options = options.set("compaction_threshold", "50");
+        }
+    }
     for assignment in &arguments.set {
         options = options
             .assign(assignment)
@@ -198,13 +213,7 @@ fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failu
     }
     let safety = arguments.durability.unwrap_or_default();
     let options = options.durability(safety.of_rounds());
-    let opened = match &arguments.engine {
-        Some(engine) => options.open_or_create(path, engine),
-        None => match options.open(path) {
-            Err(Error::NotAStore { .. }) => options.open_or_create(path, DEFAULT_ENGINE),
-            opened => opened,
-        },
-    };
+    let opened = options.open_or_create(path, &engine);
     opened.map_err(|error| error.to_string())
 }
 
@@ -319,7 +328,7 @@ fn serve(
     let metrics: Arc<Metrics> = Arc::default();
     let shared = settings.shared().clone();
     let has_password = settings.password().is_some();
-    let network = Network::new(
+    let mut network = Network::new(
         listeners,
         inbox.clone(),
         shared,
@@ -331,6 +340,7 @@ fn serve(
     let outbox = network.outbox();
     let (syncing, syncer) = match safety {
         Safety::Synced => {
+            network.expect_syncs();
             let hears = joined.as_ref().map(|_| inbox.clone());
             let (syncing, thread) = start_syncer(store, hears, &outbox, &metrics, &environment)
                 .map_err(failed("cannot start a thread"))?;
@@ -384,6 +394,8 @@ fn serve(
         listed: Vec::new(),
         called: Vec::new(),
         jobs: Vec::new(),
+        fetches: Vec::new(),
+        missing: None,
         round: 1,
         started: now,
         durability: safety.name(),

@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 
 use super::server::Server;
 use crate::keyspace::Footprint;
+use crate::messages::Waiter;
 use crate::thrift::Answer;
 use crate::thrift::calls::{self, Call};
 
@@ -19,25 +20,36 @@ pub struct Called {
     pub waits_for: u64,
 }
 
-impl Called {
-    /// Runs a call in the round.
-    pub fn run(server: &mut Server, call: &Call, sender: oneshot::Sender<Answer>) -> Called {
-        server.statistics.commands += 1;
-        server.keyspace.footprint = Footprint::default();
-        let answer = calls::run(server, call);
-        let footprint = server.keyspace.footprint;
-        server.deliver_expired();
-        Called {
+impl Server {
+    /// Runs a call in the round, or after a fetch of what it reads, if it has had none yet.
+    pub fn call(&mut self, call: Call, sender: oneshot::Sender<Answer>, has_fetched: bool) {
+        self.keyspace.footprint = Footprint::default();
+        if !has_fetched {
+            self.keyspace.begin_undoable();
+        }
+        let answer = calls::run(self, &call);
+        if let Some(missing) = self.keyspace.end_undoable() {
+            self.keyspace.notices.take();
+            self.fetches
+                .push((Waiter::Call(call, sender), vec![missing]));
+            return;
+        }
+        self.statistics.commands += 1;
+        let footprint = self.keyspace.footprint;
+        self.deliver_expired();
+        self.called.push(Called {
             answer,
             sender,
             is_pending: footprint.is_pending,
             waits_for: match footprint.is_pending {
-                true => server.round,
+                true => self.round,
                 false => footprint.waits_for,
             },
-        }
+        });
     }
+}
 
+impl Called {
     /// The round is written, or is not.
     pub fn settle(&mut self, outcome: &Result<(), Error>) {
         if let (true, Err(error)) = (self.is_pending, outcome) {
