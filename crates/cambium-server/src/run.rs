@@ -373,6 +373,8 @@ fn serve(
         }
         None => None,
     };
+    // In a cluster the values of a copy depend on more than its own writes.
+    let may_fetch = chains.is_none();
     let server = Server {
         chains,
         room,
@@ -395,6 +397,7 @@ fn serve(
         called: Vec::new(),
         jobs: Vec::new(),
         fetches: Vec::new(),
+        may_fetch,
         missing: None,
         round: 1,
         started: now,

@@ -21,19 +21,32 @@ pub struct Called {
 }
 
 impl Server {
-    /// Runs a call in the round, or after a fetch of what it reads, if it has had none yet.
-    pub fn call(&mut self, call: Call, sender: oneshot::Sender<Answer>, has_fetched: bool) {
+    /// Runs a call in the round, or after a fetch of what it reads.
+    pub fn call_or_fetch(&mut self, call: Call, sender: oneshot::Sender<Answer>) {
+        if !self.may_fetch {
+            return self.call(call, sender);
+        }
         self.keyspace.footprint = Footprint::default();
-        if !has_fetched {
-            self.keyspace.begin_undoable();
-        }
+        self.keyspace.begin_undoable();
         let answer = calls::run(self, &call);
-        if let Some(missing) = self.keyspace.end_undoable() {
-            self.keyspace.notices.take();
-            self.fetches
-                .push((Waiter::Call(call, sender), vec![missing]));
-            return;
+        match self.keyspace.end_undoable() {
+            None => self.end_call(answer, sender),
+            Some(missing) => {
+                self.keyspace.notices.take();
+                let waiter = Waiter::Call(call, sender);
+                self.fetches.push((waiter, vec![missing]));
+            }
         }
+    }
+
+    /// Runs a call in the round.
+    pub fn call(&mut self, call: Call, sender: oneshot::Sender<Answer>) {
+        self.keyspace.footprint = Footprint::default();
+        let answer = calls::run(self, &call);
+        self.end_call(answer, sender);
+    }
+
+    fn end_call(&mut self, answer: Answer, sender: oneshot::Sender<Answer>) {
         self.statistics.commands += 1;
         let footprint = self.keyspace.footprint;
         self.deliver_expired();

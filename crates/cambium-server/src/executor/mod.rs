@@ -118,6 +118,9 @@ impl Executor {
             }
         }
         self.events = events;
+        if is_over {
+            self.finish_fetches();
+        }
         self.expire(commands);
         self.commit();
         self.settle();
@@ -208,7 +211,7 @@ impl Executor {
                             let input = session.and_then(|session| session.waiting.take());
                             self.run_input(handle, input.unwrap_or_default());
                         }
-                        Waiter::Call(call, sender) => self.server.call(call, sender, true),
+                        Waiter::Call(call, sender) => self.server.call(call, sender),
                     }
                 }
                 self.server.keyspace.forget_fetched();
@@ -228,7 +231,7 @@ impl Executor {
                 }
             }
             Event::Call(call, sender) => {
-                self.server.call(call, sender, false);
+                self.server.call_or_fetch(call, sender);
             }
             // The HTTP port may have stopped waiting.
             Event::Report(asker) => _ = asker.send(self.server.report()),
@@ -410,6 +413,25 @@ impl Executor {
             self.jobs.give(work, Box::new(task));
         }
         self.start_fetches();
+    }
+
+    /// The server stops: what waits for values reads them itself.
+    fn finish_fetches(&mut self) {
+        self.server.may_fetch = false;
+        for (waiter, _) in std::mem::take(&mut self.server.fetches) {
+            if let Waiter::Call(call, sender) = waiter {
+                self.server.call(call, sender);
+            }
+        }
+        for place in 0..self.server.sessions.len() {
+            let session = self.server.sessions[place].as_mut();
+            let waiting = session
+                .filter(|session| session.job.is_none())
+                .and_then(|session| Some((session.handle, session.waiting.take()?)));
+            if let Some((handle, input)) = waiting {
+                self.run_input(handle, input);
+            }
+        }
     }
 
     /// One fetch reads what all clients of the round lack.

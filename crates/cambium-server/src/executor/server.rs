@@ -85,6 +85,8 @@ pub struct Server {
     pub backups: Option<PathBuf>,
     /// Expired keys are deleted in the background.
     pub expires_actively: bool,
+    /// Commands may wait for values that threads fetch.
+    pub may_fetch: bool,
     /// The key of the value that the command under way lacks.
     pub missing: Option<Vec<u8>>,
     /// SHUTDOWN was called.
@@ -257,11 +259,10 @@ impl Server {
             command,
             job: None,
         };
-        // In a cluster the values of a copy depend on more than its own writes.
         let is_undoable = command.flags & (READ | WRITE) != 0
             && command.flags & UNQUEUED == 0
             && call.session.fetched.len() < MOST_FETCHES
-            && call.server.chains.is_none();
+            && call.server.may_fetch;
         if is_undoable {
             call.server.keyspace.begin_undoable();
         }

@@ -1,7 +1,7 @@
 //! Values that are not in memory are fetched by threads, beside other commands.
 
 use crate::client::Client;
-use crate::harness::folder;
+use crate::harness::{Server, folder};
 use crate::http;
 
 /// Every read of the store goes to the device.
@@ -67,4 +67,26 @@ fn clients_that_need_values_of_the_device_see_every_write() {
         drop(client);
         server.terminate();
     }
+}
+
+#[test]
+fn a_server_that_stops_answers_commands_that_wait_for_values() {
+    let folder = folder();
+    let mut server = Server::start(folder.path(), &PAST_MEMORY);
+    let mut client = server.client();
+    let count = 500;
+    for number in 0..count {
+        client.call(&format!("SET key{number} value{number}"));
+    }
+    let commands: String = (0..count)
+        .map(|number| format!("GET key{number}\r\n"))
+        .collect();
+    client.send(commands.as_bytes());
+    assert_eq!(client.answer(), "value0");
+    server.signal("TERM");
+    for number in 1..count {
+        assert_eq!(client.answer(), format!("value{number}"));
+    }
+    let status = server.wait(std::time::Duration::from_secs(20));
+    assert!(status.is_some_and(|status| status.success()));
 }
