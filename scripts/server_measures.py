@@ -3,7 +3,7 @@
 
     scripts/server_measures.py idle --server target/release/cambium-server
 
-Needs Python 3.9 alone; `latency` and `expiry` need redis-benchmark, `latency` also redis-server,
+Needs Python 3.9 alone; `latency`, `synced` and `expiry` need redis-benchmark, the first two also redis-server,
 `full-disk` needs root, for a small file system in a file. Each starts servers of its own in a
 temporary folder, and exits with 1 if a bound is not kept.
 """
@@ -196,32 +196,47 @@ def median(figures):
     return sorted(figures)[len(figures) // 2]
 
 
-def latency(options, folder):
-    """SET and GET beside redis-server without persistence, in turns; medians of rounds."""
+def beside_redis(options, folder, tests, arguments, redis_arguments):
+    """Rates and p99 beside redis-server, in turns; medians of rounds. Yields test, depth, and
+    ours : Redis' of both."""
     redis_port = free_port()
-    redis = subprocess.Popen(["redis-server", "--port", str(redis_port), "--save", "", "--dir", folder],
-                             stdout=subprocess.DEVNULL)
-    holds = True
+    command = ["redis-server", "--port", str(redis_port), "--save", "", "--dir", folder]
+    redis = subprocess.Popen([*command, *redis_arguments], stdout=subprocess.DEVNULL)
     try:
-        with Server(options.server, folder, options.arguments) as server:
+        with Server(options.server, folder, [*arguments, *options.arguments]) as server:
             for depth in (1, 16):
-                arguments = ["-t", "set,get", "-c", "50", "-d", "100", "-r", "100000",
-                             "-n", str(options.requests), "-P", str(depth)]
+                asked = ["-t", ",".join(tests).lower(), "-c", "50", "-d", "100", "-r", "100000",
+                         "-n", str(options.requests), "-P", str(depth)]
                 ours, theirs = [], []
                 for _ in range(ROUNDS):
-                    ours.append(benchmark(server.port, *arguments))
-                    theirs.append(benchmark(redis_port, *arguments))
-                for name in ("SET", "GET"):
+                    ours.append(benchmark(server.port, *asked))
+                    theirs.append(benchmark(redis_port, *asked))
+                for name in tests:
                     own, other = ([median([run[name][figure] for run in runs]) for figure in (0, 1)]
                                   for runs in (ours, theirs))
+                    ratios = own[0] / other[0], own[1] / other[1]
                     print(f"{name}, depth {depth}: {own[0]:.0f}/s and {other[0]:.0f}/s of redis "
-                          f"({own[0] / other[0]:.2f}); p99 {own[1]:.2f} ms and {other[1]:.2f} ms "
-                          f"({own[1] / other[1]:.2f})")
-                    holds &= own[1] <= 1.2 * other[1]
+                          f"({ratios[0]:.2f}); p99 {own[1]:.2f} ms and {other[1]:.2f} ms "
+                          f"({ratios[1]:.2f})", flush=True)
+                    yield depth, *ratios
     finally:
         redis.terminate()
         redis.wait()
-    return holds
+
+
+def latency(options, folder):
+    """SET and GET beside Redis without persistence."""
+    ratios = list(beside_redis(options, folder, ("SET", "GET"), [], []))
+    least = {1: 0.9, 16: 0.8}
+    return all(rate >= least[depth] and p99 <= 1.2 for depth, rate, p99 in ratios)
+
+
+def synced(options, folder):
+    """SET with durability synced beside Redis that syncs its log always."""
+    ratios = list(beside_redis(options, folder, ("SET",), ["--durability", "synced"],
+                               ["--appendonly", "yes", "--appendfsync", "always"]))
+    least = {1: 4, 16: 1.5}
+    return all(rate >= least[depth] for depth, rate, _ in ratios)
 
 
 def free_port():
@@ -286,6 +301,8 @@ def main():
     sub.add_argument("--disk-mib", type=int, default=64)
     sub = command("latency", latency)
     sub.add_argument("--requests", type=int, default=200_000)
+    sub = command("synced", synced)
+    sub.add_argument("--requests", type=int, default=100_000)
     sub = command("expiry", expiry)
     sub.add_argument("--keys", type=int, default=1_000_000)
     sub.add_argument("--lifetime", type=int, default=120, help="seconds")
