@@ -3,12 +3,14 @@
 
     scripts/server_measures.py idle --server target/release/cambium-server
 
-Needs Python 3.9 alone; `latency`, `synced` and `expiry` need redis-benchmark, the first two also redis-server,
-`full-disk` needs root, for a small file system in a file. Each starts servers of its own in a
-temporary folder, and exits with 1 if a bound is not kept.
+Needs Python 3.9 alone; `latency`, `synced` and `expiry` need redis-benchmark, the first two also
+redis-server; `full-disk` needs root, for a small file system in a file; `beyond-memory` needs root,
+a memory controller of version 1, redis-cli and kvzone. Each starts servers of its own in a temporary
+folder, and exits with 1 if a bound is not kept.
 """
 
 import argparse
+import json
 import os
 import re
 import resource
@@ -27,9 +29,9 @@ ROUNDS = 5
 class Server:
     """A server on a port that the system chooses, ended with the block."""
 
-    def __init__(self, program, folder, arguments=()):
+    def __init__(self, program, folder, arguments=(), enter=()):
         level = [] if "--log-level" in arguments else ["--log-level", "error"]
-        command = [program, "--dir", os.path.join(folder, "store"), "--resp", "127.0.0.1:0",
+        command = [*enter, program, "--dir", os.path.join(folder, "store"), "--resp", "127.0.0.1:0",
                    *level, *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
@@ -239,6 +241,50 @@ def synced(options, folder):
     return all(rate >= least[depth] for depth, rate, _ in ratios)
 
 
+def beyond_memory(options, folder):
+    """GET at random of ten times the memory that the server may use, beside one thread of kvzone
+    with the same engine in process, under the same limit."""
+    keys = options.memory_mib * MIB // 100
+    group = f"/sys/fs/cgroup/memory/cambium-measure-{os.getpid()}"
+    os.mkdir(group)
+    with open(f"{group}/memory.limit_in_bytes", "w") as file:
+        file.write(str(options.memory_mib * MIB))
+    enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
+    small = ["--set", "cache_bytes=16MiB", "--set", "write_buffer_bytes=8MiB"]
+    rates = {}
+    try:
+        with Server(options.server, folder, [*small, *options.arguments], enter) as server:
+            load_all(server.port, keys)
+            asked = ["-t", "get", "-c", "50", "-r", str(keys), "-n", str(options.requests)]
+            for depth in (1, 16):
+                runs = [benchmark(server.port, *asked, "-P", str(depth)) for _ in range(3)]
+                rates[depth] = median([run["GET"][0] for run in runs])
+    finally:
+        os.rmdir(group)
+    report = os.path.join(folder, "report.json")
+    asked = ["--workload", "read-random", "--memory", f"{options.memory_mib}MiB", "--budget", "32MiB",
+             "--keys", str(keys), "--value-size", "1000", "--operations", str(options.requests)]
+    subprocess.run([options.kvzone, "run", "--stores", "forest", *asked, "--repeat", "1", "--json", report],
+                   check=True, cwd=folder, stdout=subprocess.DEVNULL)
+    with open(report) as file:
+        alone = json.load(file)["runs"][-1]["ops_per_second"]
+    for depth, rate in rates.items():
+        print(f"GET, depth {depth}: {rate:.0f}/s and {alone:.0f}/s in process ({rate / alone:.2f})")
+    return rates[1] >= 0.8 * alone
+
+
+def load_all(port, keys):
+    """Gives each key that redis-benchmark draws a value of 1,000 bytes."""
+    pipe = subprocess.Popen(["redis-cli", "-p", str(port), "--pipe"], stdin=subprocess.PIPE,
+                            stdout=subprocess.DEVNULL)
+    command = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$1000\r\n%01000d\r\n"
+    for first in range(0, keys, 1000):
+        numbers = range(first, min(first + 1000, keys))
+        pipe.stdin.write(b"".join(command % (number, number) for number in numbers))
+    pipe.stdin.close()
+    pipe.wait()
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -302,6 +348,10 @@ def main():
     sub = command("latency", latency)
     sub.add_argument("--requests", type=int, default=200_000)
     sub = command("synced", synced)
+    sub.add_argument("--requests", type=int, default=100_000)
+    sub = command("beyond-memory", beyond_memory)
+    sub.add_argument("--kvzone", type=os.path.abspath, default="target/release/kvzone")
+    sub.add_argument("--memory-mib", type=int, default=192)
     sub.add_argument("--requests", type=int, default=100_000)
     sub = command("expiry", expiry)
     sub.add_argument("--keys", type=int, default=1_000_000)

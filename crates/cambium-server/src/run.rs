@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium::{DEFAULT_ENGINE, Environment, Error, FOREST, Options, Store};
+use cambium::{DEFAULT_ENGINE, Environment, Error, FOREST, MEMORY_BUDGET, Options, Store};
 use cambium_base::Address;
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::AtomicU64;
@@ -199,11 +199,18 @@ fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failu
     let engine = arguments.engine.clone().or(found);
     let engine = engine.unwrap_or_else(|| DEFAULT_ENGINE.to_string());
     if engine == FOREST {
-        // Redis' own defaults for its log: rewriting begins at 64 MiB, where half is stale.
-        options = options.set("compaction_least_bytes", "64MiB");
+        // As Redis' log, which is rewritten when it has doubled, and from 128 MiB on at most.
+        options = options.set("compaction_least_bytes", "128MiB");
         if is_new {
             // The store keeps this one.
             options = options.set("compaction_threshold", "50");
+        }
+        let is_bounded = |assignment: &String| assignment.starts_with(MEMORY_BUDGET);
+        if !arguments.set.iter().any(is_bounded) {
+            // One thread writes for all clients: the less often a flush takes a processor, the
+            // more it writes.
+            options = options.set("write_buffer_bytes", "64MiB");
+            options = options.set("flush_bytes", "16MiB");
         }
     }
     for assignment in &arguments.set {
