@@ -3,12 +3,14 @@
 
     scripts/server_measures.py idle --server target/release/cambium-server
 
-Needs Python 3.9 alone; `latency` and `expiry` need redis-benchmark, `latency` also redis-server,
-`full-disk` needs root, for a small file system in a file. Each starts servers of its own in a
-temporary folder, and exits with 1 if a bound is not kept.
+Needs Python 3.9 alone; `latency`, `synced` and `expiry` need redis-benchmark, the first two also
+redis-server; `full-disk` needs root, for a small file system in a file; `beyond-memory` needs root,
+a memory controller of version 1, redis-cli and kvzone. Each starts servers of its own in a temporary
+folder, and exits with 1 if a bound is not kept.
 """
 
 import argparse
+import json
 import os
 import re
 import resource
@@ -27,9 +29,9 @@ ROUNDS = 5
 class Server:
     """A server on a port that the system chooses, ended with the block."""
 
-    def __init__(self, program, folder, arguments=()):
+    def __init__(self, program, folder, arguments=(), enter=()):
         level = [] if "--log-level" in arguments else ["--log-level", "error"]
-        command = [program, "--dir", os.path.join(folder, "store"), "--resp", "127.0.0.1:0",
+        command = [*enter, program, "--dir", os.path.join(folder, "store"), "--resp", "127.0.0.1:0",
                    *level, *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
@@ -196,32 +198,91 @@ def median(figures):
     return sorted(figures)[len(figures) // 2]
 
 
-def latency(options, folder):
-    """SET and GET beside redis-server without persistence, in turns; medians of rounds."""
+def beside_redis(options, folder, tests, arguments, redis_arguments):
+    """Rates and p99 beside redis-server, in turns; medians of rounds. Yields test, depth, and
+    ours : Redis' of both."""
     redis_port = free_port()
-    redis = subprocess.Popen(["redis-server", "--port", str(redis_port), "--save", "", "--dir", folder],
-                             stdout=subprocess.DEVNULL)
-    holds = True
+    command = ["redis-server", "--port", str(redis_port), "--save", "", "--dir", folder]
+    redis = subprocess.Popen([*command, *redis_arguments], stdout=subprocess.DEVNULL)
     try:
-        with Server(options.server, folder, options.arguments) as server:
+        with Server(options.server, folder, [*arguments, *options.arguments]) as server:
             for depth in (1, 16):
-                arguments = ["-t", "set,get", "-c", "50", "-d", "100", "-r", "100000",
-                             "-n", str(options.requests), "-P", str(depth)]
+                asked = ["-t", ",".join(tests).lower(), "-c", "50", "-d", "100", "-r", "100000",
+                         "-n", str(options.requests), "-P", str(depth)]
                 ours, theirs = [], []
                 for _ in range(ROUNDS):
-                    ours.append(benchmark(server.port, *arguments))
-                    theirs.append(benchmark(redis_port, *arguments))
-                for name in ("SET", "GET"):
+                    ours.append(benchmark(server.port, *asked))
+                    theirs.append(benchmark(redis_port, *asked))
+                for name in tests:
                     own, other = ([median([run[name][figure] for run in runs]) for figure in (0, 1)]
                                   for runs in (ours, theirs))
+                    ratios = own[0] / other[0], own[1] / other[1]
                     print(f"{name}, depth {depth}: {own[0]:.0f}/s and {other[0]:.0f}/s of redis "
-                          f"({own[0] / other[0]:.2f}); p99 {own[1]:.2f} ms and {other[1]:.2f} ms "
-                          f"({own[1] / other[1]:.2f})")
-                    holds &= own[1] <= 1.2 * other[1]
+                          f"({ratios[0]:.2f}); p99 {own[1]:.2f} ms and {other[1]:.2f} ms "
+                          f"({ratios[1]:.2f})", flush=True)
+                    yield depth, *ratios
     finally:
         redis.terminate()
         redis.wait()
-    return holds
+
+
+def latency(options, folder):
+    """SET and GET beside Redis without persistence."""
+    ratios = list(beside_redis(options, folder, ("SET", "GET"), [], []))
+    least = {1: 0.9, 16: 0.8}
+    return all(rate >= least[depth] and p99 <= 1.2 for depth, rate, p99 in ratios)
+
+
+def synced(options, folder):
+    """SET with durability synced beside Redis that syncs its log always."""
+    ratios = list(beside_redis(options, folder, ("SET",), ["--durability", "synced"],
+                               ["--appendonly", "yes", "--appendfsync", "always"]))
+    least = {1: 4, 16: 1.5}
+    return all(rate >= least[depth] for depth, rate, _ in ratios)
+
+
+def beyond_memory(options, folder):
+    """GET at random of ten times the memory that the server may use, beside one thread of kvzone
+    with the same engine in process, under the same limit."""
+    keys = options.memory_mib * MIB // 100
+    group = f"/sys/fs/cgroup/memory/cambium-measure-{os.getpid()}"
+    os.mkdir(group)
+    with open(f"{group}/memory.limit_in_bytes", "w") as file:
+        file.write(str(options.memory_mib * MIB))
+    enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
+    small = ["--set", "cache_bytes=16MiB", "--set", "write_buffer_bytes=8MiB"]
+    rates = {}
+    try:
+        with Server(options.server, folder, [*small, *options.arguments], enter) as server:
+            load_all(server.port, keys)
+            asked = ["-t", "get", "-c", "50", "-r", str(keys), "-n", str(options.requests)]
+            for depth in (1, 16):
+                runs = [benchmark(server.port, *asked, "-P", str(depth)) for _ in range(3)]
+                rates[depth] = median([run["GET"][0] for run in runs])
+    finally:
+        os.rmdir(group)
+    report = os.path.join(folder, "report.json")
+    asked = ["--workload", "read-random", "--memory", f"{options.memory_mib}MiB", "--budget", "32MiB",
+             "--keys", str(keys), "--value-size", "1000", "--operations", str(options.requests)]
+    subprocess.run([options.kvzone, "run", "--stores", "forest", *asked, "--repeat", "1", "--json", report],
+                   check=True, cwd=folder, stdout=subprocess.DEVNULL)
+    with open(report) as file:
+        alone = json.load(file)["runs"][-1]["ops_per_second"]
+    for depth, rate in rates.items():
+        print(f"GET, depth {depth}: {rate:.0f}/s and {alone:.0f}/s in process ({rate / alone:.2f})")
+    return rates[1] >= 0.8 * alone
+
+
+def load_all(port, keys):
+    """Gives each key that redis-benchmark draws a value of 1,000 bytes."""
+    pipe = subprocess.Popen(["redis-cli", "-p", str(port), "--pipe"], stdin=subprocess.PIPE,
+                            stdout=subprocess.DEVNULL)
+    command = b"*3\r\n$3\r\nSET\r\n$16\r\nkey:%012d\r\n$1000\r\n%01000d\r\n"
+    for first in range(0, keys, 1000):
+        numbers = range(first, min(first + 1000, keys))
+        pipe.stdin.write(b"".join(command % (number, number) for number in numbers))
+    pipe.stdin.close()
+    pipe.wait()
 
 
 def free_port():
@@ -286,6 +347,12 @@ def main():
     sub.add_argument("--disk-mib", type=int, default=64)
     sub = command("latency", latency)
     sub.add_argument("--requests", type=int, default=200_000)
+    sub = command("synced", synced)
+    sub.add_argument("--requests", type=int, default=100_000)
+    sub = command("beyond-memory", beyond_memory)
+    sub.add_argument("--kvzone", type=os.path.abspath, default="target/release/kvzone")
+    sub.add_argument("--memory-mib", type=int, default=192)
+    sub.add_argument("--requests", type=int, default=100_000)
     sub = command("expiry", expiry)
     sub.add_argument("--keys", type=int, default=1_000_000)
     sub.add_argument("--lifetime", type=int, default=120, help="seconds")

@@ -372,6 +372,12 @@ impl Error {
         }
     }
 
+    /// True if a read was not to wait for the device, and would have had to.
+    pub fn would_wait(&self) -> bool {
+        let kind = self.os_error().map(std::io::Error::kind);
+        kind == Some(std::io::ErrorKind::WouldBlock)
+    }
+
     /// True if a disk or quota was full, and the store is as it was before.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::NoSpace { .. })

@@ -23,6 +23,7 @@
 //! | [`simulated`] | a disk in memory that crashes and fails from a seed |
 //! | [`step`] | background work as steps |
 //! | [`sync`] | locks, atomics and threads |
+//! | [`waiting`] | reads that end in place of waiting for a device |
 //! | [`write_queue`] | several writes at once |
 //! | [`recording`] | a wrapper that writes down and counts every operation |
 //! | [`real`] | the operating system's files, devices, threads and clock |
@@ -48,6 +49,7 @@ pub mod recording;
 pub mod simulated;
 pub mod step;
 pub mod sync;
+pub mod waiting;
 pub mod write_queue;
 
 pub use background::{BackgroundLimits, BackgroundTurn};
@@ -69,4 +71,5 @@ pub use real::{
 };
 pub use recording::{IoCounters, Recorder, RecordingFileSystem};
 pub use step::{Executor, StepOutcome, Task};
+pub use waiting::without_waiting;
 pub use write_queue::{SyncWriteQueue, WriteQueue, WriteRequest};

@@ -1,6 +1,6 @@
 //! Messages between the network thread, the executor and its helpers.
 
-use cambium::Store;
+use cambium::{Result, Store, Value};
 use tokio::sync::oneshot;
 
 use crate::cluster::ChainEvent;
@@ -33,6 +33,15 @@ pub struct Input {
     pub violation: Option<String>,
 }
 
+/// What waits for values that a thread fetches.
+#[derive(Debug)]
+pub enum Waiter {
+    /// Commands of a client.
+    Client(Handle),
+    /// A call of the Thrift service.
+    Call(Call, oneshot::Sender<Answer>),
+}
+
 /// What the executor hears.
 #[derive(Debug)]
 pub enum Event {
@@ -49,6 +58,8 @@ pub enum Event {
     Commands(Handle, Input),
     /// A helper thread has the answer of a command.
     Finished(Handle, Vec<u8>),
+    /// A fetcher thread has read these values: what waits for them runs again.
+    Fetched(u64, Vec<Waiter>, Vec<(Vec<u8>, Result<Option<Value>>)>),
     /// A connection has ended.
     Closed(Handle),
     /// A listener was refused a connection, as there are too many.

@@ -69,6 +69,8 @@ pub struct Metrics {
     pub commits: Latency,
     /// Syncs for the writes of clients.
     pub syncs: Latency,
+    /// Values that threads fetched, as they were not in memory.
+    pub fetches: Latency,
     /// The last batch, or the last sync, has failed.
     pub is_failing: AtomicBool,
     /// The disk is full: only deletes are accepted.
@@ -85,6 +87,7 @@ impl Default for Metrics {
             bytes_written: AtomicU64::new(0),
             commits: Latency::default(),
             syncs: Latency::default(),
+            fetches: Latency::default(),
             is_failing: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
         }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium::{DEFAULT_ENGINE, Environment, Error, Options, Store};
+use cambium::{DEFAULT_ENGINE, Environment, Error, FOREST, MEMORY_BUDGET, Options, Store};
 use cambium_base::Address;
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::AtomicU64;
@@ -191,6 +191,28 @@ fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failu
         .as_ref()
         .ok_or("--dir is missing: the folder of the store")?;
     let mut options = Options::new().environment(environment.clone());
+    let found = match options.marker(path) {
+        Err(Error::NotAStore { .. }) => None,
+        found => Some(found.map_err(|error| error.to_string())?.engine),
+    };
+    let is_new = found.is_none();
+    let engine = arguments.engine.clone().or(found);
+    let engine = engine.unwrap_or_else(|| DEFAULT_ENGINE.to_string());
+    if engine == FOREST {
+        // As Redis' log, which is rewritten when it has doubled, and from 128 MiB on at most.
+        options = options.set("compaction_least_bytes", "128MiB");
+        if is_new {
+            // The store keeps this one.
+            options = options.set("compaction_threshold", "50");
+        }
+        let is_bounded = |assignment: &String| assignment.starts_with(MEMORY_BUDGET);
+        if !arguments.set.iter().any(is_bounded) {
+            // One thread writes for all clients: the less often a flush takes a processor, the
+            // more it writes.
+            options = options.set("write_buffer_bytes", "64MiB");
+            options = options.set("flush_bytes", "16MiB");
+        }
+    }
     for assignment in &arguments.set {
         options = options
             .assign(assignment)
@@ -198,13 +220,7 @@ fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failu
     }
     let safety = arguments.durability.unwrap_or_default();
     let options = options.durability(safety.of_rounds());
-    let opened = match &arguments.engine {
-        Some(engine) => options.open_or_create(path, engine),
-        None => match options.open(path) {
-            Err(Error::NotAStore { .. }) => options.open_or_create(path, DEFAULT_ENGINE),
-            opened => opened,
-        },
-    };
+    let opened = options.open_or_create(path, &engine);
     opened.map_err(|error| error.to_string())
 }
 
@@ -319,7 +335,7 @@ fn serve(
     let metrics: Arc<Metrics> = Arc::default();
     let shared = settings.shared().clone();
     let has_password = settings.password().is_some();
-    let network = Network::new(
+    let mut network = Network::new(
         listeners,
         inbox.clone(),
         shared,
@@ -331,6 +347,7 @@ fn serve(
     let outbox = network.outbox();
     let (syncing, syncer) = match safety {
         Safety::Synced => {
+            network.expect_syncs();
             let hears = joined.as_ref().map(|_| inbox.clone());
             let (syncing, thread) = start_syncer(store, hears, &outbox, &metrics, &environment)
                 .map_err(failed("cannot start a thread"))?;
@@ -363,6 +380,8 @@ fn serve(
         }
         None => None,
     };
+    // In a cluster the values of a copy depend on more than its own writes.
+    let may_fetch = chains.is_none();
     let server = Server {
         chains,
         room,
@@ -384,6 +403,9 @@ fn serve(
         listed: Vec::new(),
         called: Vec::new(),
         jobs: Vec::new(),
+        fetches: Vec::new(),
+        may_fetch,
+        missing: None,
         round: 1,
         started: now,
         durability: safety.name(),

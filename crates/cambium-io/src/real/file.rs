@@ -18,6 +18,7 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::{alignment, window};
 use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
+use crate::waiting::may_wait;
 
 /// Most buffers one `pwritev` takes (`IOV_MAX`).
 pub(super) const VECTOR_LIMIT: usize = 1024;
@@ -63,6 +64,26 @@ impl RealFile {
 
     fn failed(&self, operation: &'static str, errno: Errno) -> Error {
         Error::io(operation, &self.path, errno.into())
+    }
+
+    /// One read, which fails with `EAGAIN` where it may not wait and has to.
+    fn read(&self, buffer: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+        if may_wait() {
+            return rustix::io::pread(&self.descriptor, buffer, offset);
+        }
+        if self.alignment.offset > 1 {
+            // A direct read always goes to the device.
+            return Err(Errno::AGAIN);
+        }
+        let mut buffers = [IoSliceMut::new(buffer)];
+        let flags = ReadWriteFlags::NOWAIT;
+        match rustix::io::preadv2(&self.descriptor, &mut buffers, offset, flags) {
+            // The file system does not know the flag.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                rustix::io::pread(&self.descriptor, buffer, offset)
+            }
+            answer => answer,
+        }
     }
 
     /// Without `fallocate` space cannot be reserved; the range is at least
@@ -146,7 +167,7 @@ impl File for RealFile {
         while done < buffer.len() {
             let rest = &mut buffer[done..];
             let position = offset + done as u64;
-            match rustix::io::pread(&self.descriptor, rest, position) {
+            match self.read(rest, position) {
                 Ok(0) => break,
                 Ok(count) => {
                     done += count;
@@ -162,6 +183,12 @@ impl File for RealFile {
     }
 
     fn read_vec_at(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        if !may_wait() {
+            let mut bytes = vec![0; length];
+            let count = self.read_at(&mut bytes, offset)?;
+            bytes.truncate(count);
+            return Ok(bytes);
+        }
         let mut bytes = Vec::with_capacity(length);
         while bytes.len() < length {
             let position = offset + bytes.len() as u64;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cambium_base::{Error, Result};
 use cambium_io::{
     Advice, AlignedBuffer, Alignment, File, FileKind, FileSystem, LockMode, OpenOptions,
-    RealFileSystem,
+    RealFileSystem, without_waiting,
 };
 
 const FS: RealFileSystem = RealFileSystem;
@@ -60,6 +60,38 @@ fn what_is_in_memory_is_read_as_it_is_up_to_the_first_byte_that_is_not() {
     if let Ok(direct) = FS.open(&folder.path().join("a"), options) {
         assert_eq!(direct.read_cached_at(&mut [0; 512], 0), 0, "past the cache");
     }
+}
+
+#[test]
+fn a_read_that_may_not_wait_is_whole_or_says_that_it_would_wait() {
+    let folder = folder();
+    let path = folder.path().join("a");
+    let content: Vec<u8> = (0..10_000u32).map(|place| (place % 251) as u8).collect();
+    let file = written(&path, &content);
+    file.sync_data().unwrap();
+    for is_cached in [true, false] {
+        if !is_cached {
+            let file = std::fs::File::open(&path).unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+        let whole = without_waiting(|| file.read_vec_at(17, 9_000));
+        let part = without_waiting(|| file.read_at(&mut [0; 9_000], 17));
+        match (whole, part) {
+            (Ok(bytes), Ok(count)) => assert_eq!((&*bytes, count), (&content[17..9_017], 9_000)),
+            // The kernel may have given cached pages back already.
+            (whole, part) => {
+                for error in whole.err().into_iter().chain(part.err()) {
+                    assert!(error.would_wait(), "{error}");
+                }
+            }
+        }
+    }
+    if let Ok(direct) = FS.open(&path, OpenOptions::READ.direct()) {
+        let error = without_waiting(|| direct.read_vec_at(0, 512)).unwrap_err();
+        assert!(error.would_wait(), "{error}");
+    }
+    // Behind it, reads wait again.
+    assert_eq!(file.read_vec_at(0, 10_000).unwrap(), content);
 }
 
 #[test]

@@ -287,13 +287,13 @@ fn keys_in_slot(call: &mut Call<'_>) -> Outcome {
         _ => usize::MAX,
     };
     let counts = call.count() == 3;
-    call.keyspace().expire_all()?;
+    let expired_by = call.keyspace().undeleted_by(database);
     let view = call.keyspace().frozen()?;
     call.job = Some((
-        crate::executor::jobs::Work::Read,
+        crate::executor::jobs::Work::Walk,
         Box::new(move |reply| {
             let (mut found, mut count): (Vec<Vec<u8>>, i64) = (Vec::new(), 0);
-            view.keys(database, |key| {
+            view.keys(database, expired_by, |key| {
                 if slot(key) == wanted {
                     count += 1;
                     if !counts && found.len() < most {

@@ -242,6 +242,13 @@ fn client(call: &mut Call<'_>) -> Outcome {
         kill(call)?;
     } else if call.is(1, "reply") && count == 3 {
         reply_mode(call)?;
+    } else if call.is(1, "getredir") && count == 2 {
+        // There is no tracking to redirect.
+        call.reply().integer(-1);
+    } else if call.is(1, "unblock") && matches!(count, 3 | 4) {
+        // No command blocks a client.
+        call.integer(2)?;
+        call.reply().integer(0);
     } else if call.is(1, "unpause") || call.is(1, "no-evict") && count == 3 {
         call.reply().ok();
     } else {

@@ -218,6 +218,9 @@ fn debug(call: &mut Call<'_>) -> Outcome {
         call.reply().simple(&format!(
             "Value at:0x0 refcount:1 encoding:{encoding} serializedlength:{length} lru:0 lru_seconds_idle:0"
         ));
+    } else if call.is(1, "error") && call.count() == 3 {
+        let text = String::from_utf8_lossy(call.argument(2)).into_owned();
+        return Err(Failure::Text(text));
     } else if call.is(1, "set-active-expire") && call.count() == 3 {
         call.server.expires_actively = call.argument(2) != b"0";
         call.reply().ok();

@@ -5,6 +5,8 @@ use super::{
 };
 use crate::executor::jobs::Work;
 use crate::glob;
+use crate::keyspace::Keyspace;
+use crate::keyspace::layout::Entry;
 use crate::keyspace::notices::Class;
 use crate::keyspace::overlay::Walk;
 
@@ -265,7 +267,6 @@ fn scan(call: &mut Call<'_>) -> Outcome {
         false => cursor,
     };
     let keyspace = call.keyspace();
-    keyspace.expire_all()?;
     let mut found: Vec<Vec<u8>> = Vec::new();
     let (mut visited, mut last, mut next) = (0, None, 0);
     let is_match = |key: &[u8]| {
@@ -275,7 +276,7 @@ fn scan(call: &mut Call<'_>) -> Outcome {
     };
     match u32::try_from(cursor) {
         Err(_) => {}
-        Ok(_) if !keyspace.view().is_ordered => keyspace.view().keys(database, |key| {
+        Ok(_) if !keyspace.view().is_ordered => keyspace.view().keys(database, None, |key| {
             found.extend(is_match(key).then(|| key.to_vec()));
             Walk::On
         })?,
@@ -291,15 +292,20 @@ fn scan(call: &mut Call<'_>) -> Outcome {
         })?,
     }
     keyspace.shows_pending();
-    if let Some(kind) = options.kind {
-        let mut of_kind = Vec::new();
+    if options.kind.is_some() || keyspace.undeleted_by(database).is_some() {
+        let is_kind = |entry: Entry| {
+            let name = entry.kind.name().as_bytes();
+            options
+                .kind
+                .is_none_or(|kind| kind.eq_ignore_ascii_case(name))
+        };
+        let mut live = Vec::new();
         for key in found {
-            let entry = keyspace.find(database, &key)?;
-            if entry.is_some_and(|entry| kind.eq_ignore_ascii_case(entry.kind.name().as_bytes())) {
-                of_kind.push(key);
+            if keyspace.find(database, &key)?.is_some_and(is_kind) {
+                live.push(key);
             }
         }
-        found = of_kind;
+        found = live;
     }
     let next = match (is_cluster, next) {
         (false, next) => u64::from(next),
@@ -321,14 +327,17 @@ fn scan(call: &mut Call<'_>) -> Outcome {
 fn keys(call: &mut Call<'_>) -> Outcome {
     let pattern = call.argument(1).to_vec();
     let databases = call.server.databases_of(call.session);
-    call.keyspace().expire_all()?;
+    let databases = databases.into_iter();
+    let databases: Vec<_> = databases
+        .map(|database| (database, call.keyspace().undeleted_by(database)))
+        .collect();
     let view = call.keyspace().frozen()?;
     call.job = Some((
-        Work::Read,
+        Work::Walk,
         Box::new(move |reply| {
             let mut found: Vec<Vec<u8>> = Vec::new();
-            for database in databases {
-                view.keys(database, |key| {
+            for (database, expired_by) in databases {
+                view.keys(database, expired_by, |key| {
                     found.extend(glob::matches(&pattern, key, false).then(|| key.to_vec()));
                     Walk::On
                 })?;
@@ -348,36 +357,57 @@ fn randomkey(call: &mut Call<'_>) -> Outcome {
     let place = (random >> 32) as usize % databases.len().max(1);
     let database = databases.get(place).copied().unwrap_or(call.database());
     let keyspace = call.keyspace();
-    keyspace.expire_all()?;
-    let mut found = None;
-    let mut take = |key: &[u8]| {
-        found = Some(key.to_vec());
-        Walk::Enough
-    };
-    if keyspace.view().is_ordered {
-        keyspace
-            .view()
-            .in_order(database, random as u32, |_, key| take(key))?;
-        if found.is_none() {
-            let mut take = |key: &[u8]| {
-                found = Some(key.to_vec());
-                Walk::Enough
-            };
-            keyspace.view().in_order(database, 0, |_, key| take(key))?;
+    let found = if keyspace.view().is_ordered {
+        match live_key_from(keyspace, database, random as u32)? {
+            None => live_key_from(keyspace, database, 0)?,
+            found => found,
         }
     } else {
-        let mut skipped = random % keyspace.count(database).keys.clamp(1, 1_000);
-        keyspace.view().keys(database, |key| match skipped {
-            0 => take(key),
-            _ => {
-                skipped -= 1;
-                Walk::On
+        let mut found = None;
+        let mut left = random % keyspace.count(database).keys.clamp(1, 1_000);
+        let expired_by = keyspace.undeleted_by(database);
+        keyspace.view().keys(database, expired_by, |key| {
+            found = Some(key.to_vec());
+            left = left.saturating_sub(1);
+            match left {
+                0 => Walk::Enough,
+                _ => Walk::On,
             }
         })?;
-    }
+        found
+    };
     keyspace.shows_pending();
     call.reply().optional(found);
     Ok(())
+}
+
+/// Keys that one walk takes where some may have expired.
+const EXPIRED_A_LOOK: usize = 100;
+
+/// The first key in the order of SCAN from a place on that has not expired.
+fn live_key_from(keyspace: &mut Keyspace, database: u8, from: u32) -> Outcome<Option<Vec<u8>>> {
+    let mut next = Some(from);
+    while let Some(from) = next.take() {
+        let (mut found, mut last): (Vec<Vec<u8>>, _) = (Vec::new(), from);
+        keyspace.view().in_order(database, from, |place, key| {
+            if found.len() >= EXPIRED_A_LOOK && place != last {
+                next = Some(place);
+                return Walk::Enough;
+            }
+            last = place;
+            found.push(key.to_vec());
+            match keyspace.undeleted_by(database) {
+                Some(_) => Walk::On,
+                None => Walk::Enough,
+            }
+        })?;
+        for key in found {
+            if keyspace.find(database, &key)?.is_some() {
+                return Ok(Some(key));
+            }
+        }
+    }
+    Ok(None)
 }
 
 fn dbsize(call: &mut Call<'_>) -> Outcome {

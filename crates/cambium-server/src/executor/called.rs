@@ -5,6 +5,7 @@ use tokio::sync::oneshot;
 
 use super::server::Server;
 use crate::keyspace::Footprint;
+use crate::messages::Waiter;
 use crate::thrift::Answer;
 use crate::thrift::calls::{self, Call};
 
@@ -19,25 +20,49 @@ pub struct Called {
     pub waits_for: u64,
 }
 
-impl Called {
+impl Server {
+    /// Runs a call in the round, or after a fetch of what it reads.
+    pub fn call_or_fetch(&mut self, call: Call, sender: oneshot::Sender<Answer>) {
+        if !self.may_fetch {
+            return self.call(call, sender);
+        }
+        self.keyspace.footprint = Footprint::default();
+        self.keyspace.begin_undoable();
+        let answer = calls::run(self, &call);
+        match self.keyspace.end_undoable() {
+            None => self.end_call(answer, sender),
+            Some(missing) => {
+                self.keyspace.notices.take();
+                let waiter = Waiter::Call(call, sender);
+                self.fetches.push((waiter, vec![missing]));
+            }
+        }
+    }
+
     /// Runs a call in the round.
-    pub fn run(server: &mut Server, call: &Call, sender: oneshot::Sender<Answer>) -> Called {
-        server.statistics.commands += 1;
-        server.keyspace.footprint = Footprint::default();
-        let answer = calls::run(server, call);
-        let footprint = server.keyspace.footprint;
-        server.deliver_expired();
-        Called {
+    pub fn call(&mut self, call: Call, sender: oneshot::Sender<Answer>) {
+        self.keyspace.footprint = Footprint::default();
+        let answer = calls::run(self, &call);
+        self.end_call(answer, sender);
+    }
+
+    fn end_call(&mut self, answer: Answer, sender: oneshot::Sender<Answer>) {
+        self.statistics.commands += 1;
+        let footprint = self.keyspace.footprint;
+        self.deliver_expired();
+        self.called.push(Called {
             answer,
             sender,
             is_pending: footprint.is_pending,
             waits_for: match footprint.is_pending {
-                true => server.round,
+                true => self.round,
                 false => footprint.waits_for,
             },
-        }
+        });
     }
+}
 
+impl Called {
     /// The round is written, or is not.
     pub fn settle(&mut self, outcome: &Result<(), Error>) {
         if let (true, Err(error)) = (self.is_pending, outcome) {

@@ -6,7 +6,7 @@ use cambium_io::sync::{Condvar, Mutex, MutexGuard, thread};
 
 use crate::commands::Outcome;
 use crate::mailbox::Mailbox;
-use crate::messages::{Event, Handle};
+use crate::messages::Event;
 use crate::resp::reply::Reply;
 
 /// Writes the answer of a command.
@@ -15,21 +15,23 @@ pub type Job = Box<dyn FnOnce(&mut Reply) -> Outcome + Send>;
 /// Which threads do a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Those for reads.
-    Read,
+    /// Those for single values.
+    Fetch,
+    /// Those for walks over many keys.
+    Walk,
     /// Those for what may take minutes.
     Upkeep,
 }
 
-const READERS: usize = 4;
-const UPKEEPERS: usize = 2;
+/// The threads of each kind, with their names.
+const THREADS: [(Work, &str, usize); 3] = [
+    (Work::Fetch, "fetcher", 4),
+    (Work::Walk, "walker", 4),
+    (Work::Upkeep, "upkeep", 2),
+];
 
-/// A job, for whom, and whether the client speaks RESP3.
-struct Task {
-    handle: Handle,
-    is_resp3: bool,
-    job: Job,
-}
+/// Work for a thread; the executor hears what comes of it.
+pub type Task = Box<dyn FnOnce() -> Event + Send>;
 
 /// Jobs that wait for a thread.
 #[derive(Default)]
@@ -46,8 +48,7 @@ struct Crew {
 
 /// The helper threads.
 pub struct Jobs {
-    readers: Arc<Crew>,
-    upkeepers: Arc<Crew>,
+    crews: [Arc<Crew>; THREADS.len()],
     threads: Vec<thread::JoinHandle<()>>,
 }
 
@@ -58,38 +59,29 @@ impl Jobs {
     /// The system has no thread left.
     pub fn start(inbox: &Arc<Mailbox<Event>>) -> std::io::Result<Jobs> {
         let mut jobs = Jobs {
-            readers: Arc::default(),
-            upkeepers: Arc::default(),
+            crews: Default::default(),
             threads: Vec::new(),
         };
-        let readers = std::iter::repeat_n((&jobs.readers, "reader"), READERS);
-        let upkeepers = std::iter::repeat_n((&jobs.upkeepers, "upkeep"), UPKEEPERS);
-        for (crew, name) in readers.chain(upkeepers) {
-            let (crew, inbox) = (crew.clone(), inbox.clone());
-            let thread = thread::Builder::new().name(name.to_string());
-            jobs.threads.push(thread.spawn(move || crew.work(&inbox))?);
+        for (work, name, count) in THREADS {
+            for _ in 0..count {
+                let (crew, inbox) = (jobs.crews[work as usize].clone(), inbox.clone());
+                let thread = thread::Builder::new().name(name.to_string());
+                jobs.threads.push(thread.spawn(move || crew.work(&inbox))?);
+            }
         }
         Ok(jobs)
     }
 
-    /// Hands a job to a thread; [`Event::Finished`] brings its answer.
-    pub fn give(&self, handle: Handle, is_resp3: bool, work: Work, job: Job) {
-        let crew = match work {
-            Work::Read => &self.readers,
-            Work::Upkeep => &self.upkeepers,
-        };
-        let task = Task {
-            handle,
-            is_resp3,
-            job,
-        };
+    /// Hands a task to a thread.
+    pub fn give(&self, work: Work, task: Task) {
+        let crew = &self.crews[work as usize];
         crew.lock().tasks.push_back(task);
         crew.changed.notify_one();
     }
 
     /// Ends the threads behind the jobs that they do now; jobs that wait are dropped.
     pub fn stop(&mut self) {
-        for crew in [&self.readers, &self.upkeepers] {
+        for crew in &self.crews {
             crew.lock().is_over = true;
             crew.changed.notify_all();
         }
@@ -126,8 +118,7 @@ impl Crew {
 
     fn work(&self, inbox: &Mailbox<Event>) {
         while let Some(task) = self.next() {
-            let bytes = answer(task.job, task.is_resp3);
-            inbox.send([Event::Finished(task.handle, bytes)]);
+            inbox.send([task()]);
         }
     }
 }

@@ -29,10 +29,10 @@ use crate::clock::now_millis;
 use crate::commands::WRITE_FAILED;
 use crate::keyspace::expiring::{COMMANDS_A_KEY, MOST_EXPIRED_A_STEP};
 use crate::mailbox::Mailbox;
-use crate::messages::{Event, Handle, Input, Next, Output};
+use crate::messages::{Event, Handle, Input, Next, Output, Waiter};
 use crate::network::Outbox;
 use called::Called;
-use jobs::Jobs;
+use jobs::{Jobs, Work};
 use server::Server;
 use session::{Answers, Session};
 use syncer::{Held, Round, Syncing};
@@ -43,8 +43,8 @@ const MOST_PENDING_BYTES: usize = 8 << 20;
 const MOST_ANSWER_BYTES: usize = 1 << 20;
 /// Longest time between two looks for keys that have expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
-/// A round that takes longer has probably waited for the disk.
-const SLOW_ROUND: Duration = Duration::from_millis(5);
+/// A round that takes longer has probably waited for the disk, and not for a processor.
+const SLOW_ROUND: Duration = Duration::from_millis(20);
 /// How long the network thread then leaves rounds to the executor's thread.
 const SLOW_SPELL: Duration = Duration::from_millis(100);
 
@@ -118,6 +118,9 @@ impl Executor {
             }
         }
         self.events = events;
+        if is_over {
+            self.finish_fetches();
+        }
         self.expire(commands);
         self.commit();
         self.settle();
@@ -199,6 +202,20 @@ impl Executor {
                 }
                 self.run_input(handle, rest.unwrap_or_default());
             }
+            Event::Fetched(fetch, waiters, values) => {
+                self.server.keyspace.end_fetch(fetch, values);
+                for waiter in waiters {
+                    match waiter {
+                        Waiter::Client(handle) => {
+                            let session = self.session(handle);
+                            let input = session.and_then(|session| session.waiting.take());
+                            self.run_input(handle, input.unwrap_or_default());
+                        }
+                        Waiter::Call(call, sender) => self.server.call(call, sender),
+                    }
+                }
+                self.server.keyspace.forget_fetched();
+            }
             Event::Closed(handle) => {
                 if let Some(mut session) = self.take_session(handle) {
                     crate::commands::unwatch_all(&mut self.server, &mut session);
@@ -214,8 +231,7 @@ impl Executor {
                 }
             }
             Event::Call(call, sender) => {
-                let called = Called::run(&mut self.server, &call, sender);
-                self.server.called.push(called);
+                self.server.call_or_fetch(call, sender);
             }
             // The HTTP port may have stopped waiting.
             Event::Report(asker) => _ = asker.send(self.server.report()),
@@ -251,7 +267,13 @@ impl Executor {
             }
             input.next += 1;
             let jobs = self.server.jobs.len();
-            self.server.execute(&mut session, arguments);
+            if let Some(missing) = self.server.execute(&mut session, arguments) {
+                input.next -= 1;
+                self.server.fetch(&mut session, &input, missing);
+                session.waiting = Some(input);
+                return self.put_back(session);
+            }
+            session.fetched.clear();
             if self.server.jobs.len() > jobs {
                 session.waiting = Some(input);
                 return self.put_back(session);
@@ -293,7 +315,7 @@ impl Executor {
             0 => MOST_EXPIRED_A_STEP,
             _ => commands.div_ceil(COMMANDS_A_KEY),
         };
-        _ = self.server.keyspace.expire_step(step, false);
+        _ = self.server.keyspace.expire_step(step);
         self.server.deliver_expired();
     }
 
@@ -387,8 +409,57 @@ impl Executor {
     /// Jobs begin behind the batch, so that they see the writes before them.
     fn start_jobs(&mut self) {
         for (handle, is_resp3, work, job) in self.server.jobs.drain(..) {
-            self.jobs.give(handle, is_resp3, work, job);
+            let task = move || Event::Finished(handle, jobs::answer(job, is_resp3));
+            self.jobs.give(work, Box::new(task));
         }
+        self.start_fetches();
+    }
+
+    /// The server stops: what waits for values reads them itself.
+    fn finish_fetches(&mut self) {
+        self.server.may_fetch = false;
+        for (waiter, _) in std::mem::take(&mut self.server.fetches) {
+            if let Waiter::Call(call, sender) = waiter {
+                self.server.call(call, sender);
+            }
+        }
+        for place in 0..self.server.sessions.len() {
+            let session = self.server.sessions[place].as_mut();
+            let waiting = session
+                .filter(|session| session.job.is_none())
+                .and_then(|session| Some((session.handle, session.waiting.take()?)));
+            if let Some((handle, input)) = waiting {
+                self.run_input(handle, input);
+            }
+        }
+    }
+
+    /// One fetch reads what all clients of the round lack.
+    fn start_fetches(&mut self) {
+        let fetches = std::mem::take(&mut self.server.fetches);
+        if fetches.is_empty() {
+            return;
+        }
+        let (waiters, keys): (Vec<Waiter>, Vec<Vec<Vec<u8>>>) = fetches.into_iter().unzip();
+        let mut keys = keys.concat();
+        keys.sort_unstable();
+        keys.dedup();
+        let keyspace = &mut self.server.keyspace;
+        let (fetch, store) = (keyspace.begin_fetch(&keys), keyspace.store().clone());
+        let server = &self.server;
+        let (metrics, clock) = (server.metrics.clone(), server.environment.clock.clone());
+        let task = move || {
+            let begun = clock.monotonic();
+            let wanted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let values = match store.multi_get(&wanted) {
+                Ok(values) => values.into_iter().map(Ok).collect(),
+                Err(error) => vec![Err(error); keys.len()],
+            };
+            let time = clock.monotonic() - begun;
+            metrics.fetches.record(time, keys.len() as u64);
+            Event::Fetched(fetch, waiters, keys.into_iter().zip(values).collect())
+        };
+        self.jobs.give(Work::Fetch, Box::new(task));
     }
 }
 

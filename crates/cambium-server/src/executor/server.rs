@@ -12,9 +12,9 @@ use super::jobs::{Job, Work};
 use super::pubsub::PubSub;
 use super::session::{Answers, Session};
 use crate::cluster::chains::Chains;
-use crate::commands::{self, Call, Command, Failure, Outcome, UNQUEUED, WRITE_FAILED};
-use crate::keyspace::{Footprint, Keyspace};
-use crate::messages::{Handle, Next, Report};
+use crate::commands::{self, Call, Command, Failure, Outcome, READ, UNQUEUED, WRITE, WRITE_FAILED};
+use crate::keyspace::{Footprint, Keyspace, layout};
+use crate::messages::{Handle, Input, Next, Report, Waiter};
 use crate::metrics::{Calls, Metrics};
 use crate::resp::{Arguments, OwnedArguments};
 use crate::room::Room;
@@ -22,6 +22,11 @@ use crate::settings::Settings;
 
 /// Memory that the queue of one transaction may take.
 const MOST_QUEUED_BYTES: usize = 1 << 30;
+
+/// How often a command may run again: then it waits for the device.
+const MOST_FETCHES: usize = 8;
+/// Commands of a pipeline, and keys of a command, whose values are fetched together.
+const MOST_FETCHED_AHEAD: usize = 16;
 
 /// Counters of INFO.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,6 +71,8 @@ pub struct Server {
     pub called: Vec<Called>,
     /// Jobs that begin when the round is written.
     pub jobs: Vec<(Handle, bool, Work, Job)>,
+    /// What waits for values, and the keys of those.
+    pub fetches: Vec<(Waiter, Vec<Vec<u8>>)>,
     /// The round: the number of the batch that is collected.
     pub round: u64,
     /// Names this run of the server.
@@ -78,6 +85,10 @@ pub struct Server {
     pub backups: Option<PathBuf>,
     /// Expired keys are deleted in the background.
     pub expires_actively: bool,
+    /// Commands may wait for values that threads fetch.
+    pub may_fetch: bool,
+    /// The key of the value that the command under way lacks.
+    pub missing: Option<Vec<u8>>,
     /// SHUTDOWN was called.
     pub is_stopping: bool,
 }
@@ -144,14 +155,23 @@ impl Server {
         }
     }
 
-    /// Runs one command of a client, or queues it.
-    pub fn execute(&mut self, session: &mut Session, arguments: Arguments<'_>) {
+    /// Runs one command of a client, or queues it. Answers a key if its value has to be
+    /// fetched first: the command has done nothing then, and runs again.
+    pub fn execute(&mut self, session: &mut Session, arguments: Arguments<'_>) -> Option<Vec<u8>> {
         session.active = self.keyspace.now;
         self.statistics.commands += 1;
         let from = session.reply.bytes.len();
         self.keyspace.footprint = Footprint::default();
         let answers = session.answers;
+        let hits = self.keyspace.hits;
         let outcome = self.admit_and_run(session, arguments);
+        if let Some(missing) = self.missing.take() {
+            session.reply.bytes.truncate(from);
+            self.statistics.commands -= 1;
+            self.keyspace.hits = hits;
+            self.keyspace.notices.take();
+            return Some(missing);
+        }
         if let Err(failure) = outcome {
             session.reply.bytes.truncate(from);
             session.reply.error(&failure.text());
@@ -170,6 +190,31 @@ impl Server {
         }
         self.note_footprint(session, from);
         self.deliver(session);
+        None
+    }
+
+    /// The commands of a client from `input.next` on wait for the value of a key. Values of
+    /// those behind the first are fetched together with it.
+    pub fn fetch(&mut self, session: &mut Session, input: &Input, missing: Vec<u8>) {
+        session.fetched.push(missing);
+        let mut keys = session.fetched.clone();
+        let behind =
+            (input.next..).map_while(|place| input.commands.arguments(&input.buffer, place));
+        for arguments in behind.take(MOST_FETCHED_AHEAD) {
+            let command = commands::find(&arguments[0]);
+            for key in command
+                .filter(|command| command.flags & READ != 0)
+                .into_iter()
+                .flat_map(|command| command.keys_of(arguments))
+                .take(MOST_FETCHED_AHEAD)
+            {
+                let key = layout::entry_key(session.database, key);
+                if !keys.contains(&key) {
+                    keys.push(key);
+                }
+            }
+        }
+        self.fetches.push((Waiter::Client(session.handle), keys));
     }
 
     fn admit_and_run(&mut self, session: &mut Session, arguments: Arguments<'_>) -> Outcome {
@@ -214,8 +259,19 @@ impl Server {
             command,
             job: None,
         };
+        let is_undoable = command.flags & (READ | WRITE) != 0
+            && command.flags & UNQUEUED == 0
+            && call.session.fetched.len() < MOST_FETCHES
+            && call.server.may_fetch;
+        if is_undoable {
+            call.server.keyspace.begin_undoable();
+        }
         let outcome = (command.run)(&mut call);
         let job = call.job.take();
+        self.missing = self.keyspace.end_undoable();
+        if self.missing.is_some() {
+            return Ok(());
+        }
         self.calls.note(command);
         if outcome.is_err() {
             self.metrics.failed(command);

@@ -52,6 +52,8 @@ pub struct Session {
     pub is_listed: bool,
     /// Commands that go on when a helper thread has answered.
     pub waiting: Option<Input>,
+    /// Keys that were fetched for the next of them.
+    pub fetched: Vec<Vec<u8>>,
     /// The command that a helper thread runs, and when its round began.
     pub job: Option<(&'static Command, Duration)>,
     /// Whether its commands are answered: CLIENT REPLY.
@@ -118,6 +120,7 @@ impl Session {
             spent: None,
             is_listed: false,
             waiting: None,
+            fetched: Vec::new(),
             job: None,
             answers: Answers::On,
             is_in_exec: false,

@@ -158,6 +158,11 @@ impl Scrape {
                 "Time that one sync for the writes of clients took",
                 &metrics.syncs,
             ),
+            (
+                "fetch_seconds",
+                "Time of the device for a value that was not in memory",
+                &metrics.fetches,
+            ),
         ];
         for (name, help, latency) in histograms {
             let kind = MetricType::Histogram;

@@ -14,6 +14,7 @@ impl Keyspace {
             return Ok(());
         }
         let mut batch = self.view.overlay.take_batch();
+        self.forget_fetched();
         let made = self.number_batches(&mut batch);
         let dirty = self.dirty_keys(&batch);
         if self.state != self.committed {

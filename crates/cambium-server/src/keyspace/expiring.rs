@@ -78,44 +78,42 @@ impl Keyspace {
     /// Deletes keys that have expired, as many as do not hold up other clients: a count that
     /// follows leaves them out.
     pub fn expire_some(&mut self) -> Result<()> {
-        self.expire_step(MOST_EXPIRED_A_COUNT, false).map(drop)
+        self.expire_step(MOST_EXPIRED_A_COUNT)
     }
 
-    /// Deletes all keys that have expired.
-    pub fn expire_all(&mut self) -> Result<()> {
-        self.expire_step(MOST_EXPIRED_A_STEP, true).map(drop)
+    /// The moment of the round, if keys of the database may have expired that are not deleted
+    /// yet: a walk over keys has to leave them out.
+    pub fn undeleted_by(&self, database: u8) -> Option<u64> {
+        let place = usize::from(database);
+        let count = self.state.counts.get(place)?;
+        let is_due = count.expiring > 0 && self.soonest[place].0 <= self.now;
+        // Elsewhere the head deletes them, and this copy does not follow what is due.
+        (is_due || !self.leads(database)).then_some(self.now)
     }
 
-    /// Deletes keys that have expired: all, or in each database one step of so many; true if
-    /// there are more.
-    pub fn expire_step(&mut self, step: usize, all: bool) -> Result<bool> {
-        let mut is_more = false;
+    /// Deletes keys that have expired, in each database up to `step`.
+    pub fn expire_step(&mut self, step: usize) -> Result<()> {
         for database in 0..layout::MOST_DATABASES as u8 {
             let place = usize::from(database);
             if !self.leads(database) {
                 continue;
             }
-            while self.state.counts[place].expiring > 0 && self.soonest[place].0 <= self.now {
-                let due = self.due(database, step)?;
-                for (moment, key) in &due {
-                    match self.raw(database, key)? {
-                        Some(entry) if entry.expires == Some(*moment) => {
-                            self.expire(database, key, &entry)
-                        }
-                        _ => self
-                            .view
-                            .overlay
-                            .delete(layout::expiry_key(database, *moment, key)),
+            if self.state.counts[place].expiring == 0 || self.soonest[place].0 > self.now {
+                continue;
+            }
+            for (moment, key) in self.due(database, step)? {
+                match self.raw(database, &key)? {
+                    Some(entry) if entry.expires == Some(moment) => {
+                        self.expire(database, &key, &entry)
                     }
-                }
-                let found_all = due.len() < step;
-                if !found_all && !all {
-                    is_more = true;
-                    break;
+                    _ => {
+                        let stale = layout::expiry_key(database, moment, &key);
+                        self.view.overlay.delete(stale);
+                    }
                 }
             }
         }
-        Ok(is_more)
+        Ok(())
     }
 
     /// The next moment at which something may expire.

@@ -82,12 +82,10 @@ impl Entry {
             HASH => Kind::Hash,
             _ => return None,
         };
-        let (expires, from) = match mark & EXPIRES {
-            0 => (None, 1),
-            _ => (
-                Some(u64::from_le_bytes(stored.get(1..9)?.try_into().ok()?)),
-                9,
-            ),
+        let from = if mark & EXPIRES == 0 { 1 } else { 9 };
+        let expires = match from {
+            1 => None,
+            _ => Some(expires(stored)?),
         };
         let body = stored.slice(from..stored.len());
         Some(Entry {
@@ -125,6 +123,13 @@ impl Entry {
             fields: u64::from_le_bytes(self.body.get(8..16)?.try_into().ok()?),
         })
     }
+}
+
+/// The moment at which a stored entry expires, if it does.
+pub fn expires(stored: &[u8]) -> Option<u64> {
+    let mark = *stored.first()?;
+    let moment = stored.get(1..9)?.try_into().ok()?;
+    (mark & EXPIRES != 0).then(|| u64::from_le_bytes(moment))
 }
 
 /// What a hash keeps in its entry.

@@ -11,6 +11,7 @@
 
 mod committing;
 pub mod expiring;
+pub mod fetching;
 pub mod layout;
 pub mod notices;
 pub mod overlay;
@@ -24,6 +25,7 @@ use std::collections::{BTreeSet, HashMap};
 use cambium::{Direction, Error, KeyRange, Result, Store, Value};
 use foldhash::fast::RandomState;
 
+use fetching::Fetching;
 use layout::{Count, Entry, HashHeader, Kind, State};
 use notices::{Class, Notices};
 use overlay::{Read, Source, Walk};
@@ -53,6 +55,7 @@ pub struct Keyspace {
     emptied: u64,
     hasher: RandomState,
     tracks_unsynced: bool,
+    fetching: Fetching,
     /// In a cluster: databases are its partitions.
     pub partitions: Option<Partitions>,
     /// Milliseconds since 1970, of the round.
@@ -110,6 +113,7 @@ impl Keyspace {
             emptied: 0,
             hasher: RandomState::default(),
             tracks_unsynced,
+            fetching: Fetching::default(),
             partitions: None,
             now,
             notices: Notices::default(),
@@ -182,7 +186,7 @@ impl Keyspace {
             let number = partitions.dirty_number(key, self.hash(key));
             self.footprint.number = self.footprint.number.max(number);
         }
-        self.store.get(key)
+        self.fetch(key)
     }
 
     fn hash(&self, key: &[u8]) -> u64 {
@@ -410,7 +414,7 @@ impl Keyspace {
             self.view.overlay.empty(layout::database(database));
         } else {
             let mut keys = Vec::new();
-            self.view.keys(database, |key| {
+            self.view.keys(database, None, |key| {
                 keys.push(layout::entry_key(database, key));
                 Walk::On
             })?;

@@ -10,6 +10,8 @@ use cambium::{
     Direction, Entries, KeyRange, Operation, Result, Snapshot, Store, Value, WriteBatch,
 };
 
+use super::fetching::Fetched;
+
 /// Pending writes by key; `None` deletes.
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
@@ -17,6 +19,10 @@ pub struct Overlay {
     /// Ranges that are deleted before the entries are written.
     emptied: Vec<KeyRange>,
     bytes: usize,
+    /// How often something was written, since the server began.
+    writes: u64,
+    /// Keys that are fetched at the moment.
+    pub fetched: Fetched,
 }
 
 impl Overlay {
@@ -28,6 +34,16 @@ impl Overlay {
     /// Bytes of keys and values that were put since the last batch.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// How often something was written.
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    fn note_write(&mut self, key: &[u8]) {
+        self.writes += 1;
+        self.fetched.forget(key);
     }
 
     /// What is pending for a key: a value, a deletion (`Some(None)`) or nothing.
@@ -42,17 +58,21 @@ impl Overlay {
     /// Gives a key a value.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.bytes += key.len() + value.len();
+        self.note_write(&key);
         self.entries.insert(key, Some(value));
     }
 
     /// Takes a key away.
     pub fn delete(&mut self, key: Vec<u8>) {
         self.bytes += key.len();
+        self.note_write(&key);
         self.entries.insert(key, None);
     }
 
     /// Takes all keys of a range away.
     pub fn empty(&mut self, range: KeyRange) {
+        self.writes += 1;
+        self.fetched.forget_range(&range);
         self.entries.retain(|key, _| !range.contains(key));
         self.emptied.push(range);
     }
@@ -134,6 +154,19 @@ pub enum Read {
     Entries,
 }
 
+impl Read {
+    /// The next key, and its value if values are read.
+    pub fn forward(self, entries: &mut Entries) -> Result<Option<(Value, Value)>> {
+        let next = match self {
+            Read::Entries => {
+                Iterator::next(entries).map(|entry| entry.map(|entry| (entry.key, entry.value)))
+            }
+            Read::Keys => entries.next_key().map(without_value),
+        };
+        next.transpose()
+    }
+}
+
 /// Shows the entries of a range in order to `visit`, those of the overlay in place of the
 /// source's.
 pub fn walk(
@@ -147,14 +180,15 @@ pub fn walk(
     let mut stored = source.scan(range)?;
     let mut next_stored = || -> Result<Option<(Value, Value)>> {
         loop {
-            let entry = match (read, direction) {
-                (Read::Entries, _) => direction
-                    .advance(&mut stored)
-                    .map(|entry| entry.map(|entry| (entry.key, entry.value))),
-                (Read::Keys, Direction::Forward) => stored.next_key().map(without_value),
-                (Read::Keys, Direction::Reverse) => stored.next_key_back().map(without_value),
+            let entry = match (direction, read) {
+                (Direction::Forward, _) => read.forward(&mut stored)?,
+                (_, Read::Keys) => stored.next_key_back().map(without_value).transpose()?,
+                (_, Read::Entries) => {
+                    let entry = stored.next_back().transpose()?;
+                    entry.map(|entry| (entry.key, entry.value))
+                }
             };
-            match entry.transpose()? {
+            match entry {
                 Some((key, _)) if overlay.get(&key).is_some() => {}
                 entry => return Ok(entry),
             }

@@ -28,27 +28,41 @@ impl View {
         walk(&self.source, &self.overlay, range, direction, read, visit)
     }
 
-    /// Shows every key of a database.
-    pub fn keys(&self, database: u8, mut visit: impl FnMut(&[u8]) -> Walk) -> Result<()> {
+    /// Shows every key of a database, without those that have expired by a moment if one is
+    /// given. Then the walk reads values, too.
+    pub fn keys(
+        &self,
+        database: u8,
+        expired_by: Option<u64>,
+        mut visit: impl FnMut(&[u8]) -> Walk,
+    ) -> Result<()> {
         let range = layout::entries(database, &KeyRange::all());
+        let mut visit = |stored: &[u8], value: &[u8]| {
+            let expires = expired_by.and(layout::expires(value));
+            match expires.zip(expired_by) {
+                Some((moment, now)) if moment <= now => Walk::On,
+                _ => visit(layout::key_of_entry(stored)),
+            }
+        };
+        let read = match expired_by {
+            Some(_) => Read::Entries,
+            None => Read::Keys,
+        };
         if self.is_ordered {
-            return self.walk(&range, Direction::Forward, Read::Keys, |stored, _| {
-                visit(layout::key_of_entry(stored))
-            });
+            return self.walk(&range, Direction::Forward, read, visit);
         }
         let mut entries = match &self.source {
             Source::Store(store) => store.iterate()?,
             Source::Snapshot(snapshot) => snapshot.iterate()?,
         };
-        while let Some(stored) = entries.next_key() {
-            let stored = stored?;
+        while let Some((stored, value)) = read.forward(&mut entries)? {
             let is_shown = range.contains(&stored) && self.overlay.get(&stored).is_none();
-            if is_shown && visit(layout::key_of_entry(&stored)) == Walk::Enough {
+            if is_shown && visit(&stored, &value) == Walk::Enough {
                 return Ok(());
             }
         }
         for (stored, value) in self.overlay.range(&range) {
-            if value.is_some() && visit(layout::key_of_entry(stored)) == Walk::Enough {
+            if value.is_some_and(|value| visit(stored, value) == Walk::Enough) {
                 return Ok(());
             }
         }

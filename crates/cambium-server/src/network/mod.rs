@@ -33,6 +33,8 @@ const FIRST_LISTENER: usize = usize::MAX / 2;
 /// Commands from which on a round runs before the other sockets are read: its clients go on
 /// meanwhile.
 const MOST_ROUND_COMMANDS: usize = 256;
+/// The same where answers wait for a sync: the fewer rounds, the more writes share one.
+const MOST_SYNCED_COMMANDS: usize = 4096;
 /// Sockets that one turn looks at.
 const EVENTS: usize = 1024;
 /// Most that one turn reads of a connection.
@@ -114,6 +116,7 @@ pub struct Network {
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     has_password: bool,
+    round_commands: usize,
     /// For the next round, and how many commands are among them.
     events: Vec<Event>,
     commands: usize,
@@ -162,6 +165,7 @@ impl Network {
             clock,
             metrics,
             has_password,
+            round_commands: MOST_ROUND_COMMANDS,
             events: Vec::new(),
             commands: 0,
             words: Vec::new(),
@@ -169,6 +173,11 @@ impl Network {
             buffers: Vec::new(),
             is_stopping: false,
         })
+    }
+
+    /// Answers will wait for syncs.
+    pub fn expect_syncs(&mut self) {
+        self.round_commands = MOST_SYNCED_COMMANDS;
     }
 
     /// The way to this thread.
@@ -209,7 +218,7 @@ impl Network {
             }
             for slot in std::mem::take(&mut self.readable) {
                 self.read(slot, &mut scratch);
-                if self.commands >= MOST_ROUND_COMMANDS && self.run_round(executor) {
+                if self.commands >= self.round_commands && self.run_round(executor) {
                     return Ok(());
                 }
             }

@@ -86,6 +86,39 @@ fn a_count_does_not_wait_for_all_keys_that_are_due() {
 }
 
 #[test]
+fn walks_leave_expired_keys_out_without_deleting_all_of_them() {
+    for arguments in [&[][..], &["--engine", "zdb"]] {
+        let folder = folder();
+        let server = Server::start(folder.path(), arguments);
+        let mut client = server.client();
+        client.call("DEBUG SET-ACTIVE-EXPIRE 0");
+        let until = std::time::UNIX_EPOCH.elapsed().unwrap().as_millis() + 1_500;
+        let mut commands: String = (0..3_000)
+            .map(|number| format!("SET due{number} value PXAT {until}\r\n"))
+            .collect();
+        commands += "SET stays value\r\n";
+        client.send(commands.as_bytes());
+        for _ in 0..3_001 {
+            assert_eq!(client.answer(), "+OK");
+        }
+        std::thread::sleep(Duration::from_millis(1_600));
+        client.script(&[("KEYS *", "[stays]")]);
+        if arguments.is_empty() {
+            let page = client.call("SCAN 0 COUNT 20");
+            assert!(!page.contains("due"), "{page}");
+            let info = client.call("INFO stats");
+            let is_few =
+                ["19", "20"].map(|count| info.contains(&format!("expired_keys:{count}\r")));
+            assert!(is_few.contains(&true), "{info}");
+        }
+        client.script(&[
+            ("RANDOMKEY", "stays"),
+            ("SCAN 0 COUNT 10000 TYPE string", "[0 [stays]]"),
+        ]);
+    }
+}
+
+#[test]
 fn lifetimes_are_exact_to_the_millisecond() {
     let folder = folder();
     let server = Server::start(folder.path(), &[]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::harness::{Server, folder};
 
 /// A server with this port, and that port's address.
-fn start(folder: &std::path::Path, arguments: &[&str]) -> (Server, String) {
+pub fn start(folder: &std::path::Path, arguments: &[&str]) -> (Server, String) {
     Server::start_with(folder, "http", arguments)
 }
 
@@ -27,12 +27,12 @@ fn request(address: &str, head: &str) -> (u16, String) {
     (status, body)
 }
 
-fn get(address: &str, path: &str) -> (u16, String) {
+pub fn get(address: &str, path: &str) -> (u16, String) {
     request(address, &format!("GET {path} HTTP/1.1"))
 }
 
 /// The value of a sample, by its name with labels.
-fn sample(text: &str, name: &str) -> Option<f64> {
+pub fn sample(text: &str, name: &str) -> Option<f64> {
     let line = text.lines().find(|line| {
         line.strip_prefix(name)
             .is_some_and(|rest| rest.starts_with(' '))

@@ -7,6 +7,7 @@ mod client;
 mod cluster;
 mod crashes;
 mod expiry;
+mod fetches;
 mod harness;
 mod hashes;
 mod http;

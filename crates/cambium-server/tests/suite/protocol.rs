@@ -230,6 +230,9 @@ fn the_connection_answers_about_itself() {
         ("CLUSTER KEYSLOT foo", ":12182"),
         ("RESET", "+RESET"),
         ("CLIENT GETNAME", "nil"),
+        ("CLIENT GETREDIR", ":-1"),
+        ("CLIENT UNBLOCK 1", ":0"),
+        ("DEBUG ERROR LOADING", "-LOADING"),
         ("CLIENT KILL 1.2.3.4:5", "-ERR No such client"),
     ]);
     let mut other = server.client();

@@ -1,0 +1,92 @@
+//! Values that are not in memory are fetched by threads, beside other commands.
+
+use crate::client::Client;
+use crate::harness::{Server, folder};
+use crate::http;
+
+/// Every read of the store goes to the device.
+const PAST_MEMORY: [&str; 4] = ["--set", "direct=on", "--set", "cache_bytes=0"];
+const CLIENTS: usize = 4;
+const TURNS: usize = 100;
+
+/// One client's turns: each a pipeline whose commands need values that the others write.
+fn turns(client: &mut Client, own: usize) {
+    client.call(&format!("SET {own}:0 value0"));
+    for turn in 1..=TURNS {
+        let before = turn - 1;
+        let commands = [
+            "INCR counter".to_string(),
+            format!("GET {own}:{before}"),
+            format!("SET {own}:{turn} value{turn}"),
+            format!("MGET {own}:{before} {own}:{turn} {own}:none"),
+            "HINCRBY hash field 1".to_string(),
+            format!("GETDEL {own}:{before}"),
+            format!("EXISTS {own}:{before} {own}:{turn}"),
+            format!("APPEND log{own} x"),
+        ];
+        client.send((commands.join("\r\n") + "\r\n").as_bytes());
+        let answers = [(); 8].map(|()| client.answer());
+        let expected = [
+            format!("value{before}"),
+            "+OK".to_string(),
+            format!("[value{before} value{turn} nil]"),
+        ];
+        assert_eq!(answers[1..4], expected);
+        assert_eq!(
+            answers[5..8],
+            [
+                format!("value{before}"),
+                ":1".to_string(),
+                format!(":{turn}")
+            ]
+        );
+    }
+}
+
+#[test]
+fn clients_that_need_values_of_the_device_see_every_write() {
+    for arguments in [&PAST_MEMORY[..], &["--engine", "alphard"]] {
+        let folder = folder();
+        let has_hashes = arguments.len() == PAST_MEMORY.len();
+        let (server, address) = http::start(folder.path(), arguments);
+        std::thread::scope(|scope| {
+            for own in 0..CLIENTS {
+                let mut client = server.client();
+                scope.spawn(move || turns(&mut client, own));
+            }
+        });
+        let total = CLIENTS * TURNS;
+        let mut client = server.client();
+        assert_eq!(client.call("GET counter"), total.to_string());
+        if has_hashes {
+            assert_eq!(client.call("HGET hash field"), total.to_string());
+            let (_, metrics) = http::get(&address, "/metrics");
+            let fetched = http::sample(&metrics, "cambium_fetch_seconds_count");
+            assert!(fetched > Some(0.0), "no value was fetched");
+        }
+        drop(client);
+        server.terminate();
+    }
+}
+
+#[test]
+fn a_server_that_stops_answers_commands_that_wait_for_values() {
+    let folder = folder();
+    let mut server = Server::start(folder.path(), &PAST_MEMORY);
+    let mut client = server.client();
+    let count = 500;
+    for number in 0..count {
+        client.call(&format!("SET key{number} value{number}"));
+    }
+    let commands: String = (0..count)
+        .map(|number| format!("GET key{number}\r\n"))
+        .collect();
+    client.send(commands.as_bytes());
+    assert_eq!(client.answer(), "value0");
+    server.signal("TERM");
+    for number in 1..count {
+        assert_eq!(client.answer(), format!("value{number}"));
+    }
+    let status = server.wait(std::time::Duration::from_secs(20));
+    assert!(status.is_some_and(|status| status.success()));
+}
