@@ -145,9 +145,8 @@ What has no place here (types, several values a key) is named and left out.
 FILE of the first kinds may be - for standard input. Entries go to the namespace that they were
 exported from (JSON lines: \"namespace\"), else to that of --namespace.
 
-An import is puts: doing it again gives the same store. It syncs after 10,000
-entries, then as often as a twentieth of the time allows, 64 MiB apart at most, and says
-up to where; after an interruption, --resume goes on
+An import is puts: doing it again gives the same store. It syncs every 10,000
+entries or 64 MiB and says up to where; after an interruption, --resume goes on
 behind that place. A broken line ends it with file, line and what was expected;
 everything before it is in. A store that is full ends it too, and it says how many
 entries are in: up to 999 before the first one that had no room are not.

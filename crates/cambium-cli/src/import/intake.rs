@@ -1,13 +1,10 @@
 //! Entries on their way into a store, batch by batch.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cambium::{
-    Durability, Environment, Error, ErrorClass, Expiry, KeyKind, Operation, Special, Store,
-    WriteBatch,
+    Durability, Error, ErrorClass, Expiry, KeyKind, Operation, Special, Store, WriteBatch,
 };
-use cambium_io::environment::Clock;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -15,13 +12,9 @@ use crate::import::source::Item;
 use crate::notation::shown_key;
 use crate::progress::{Meter, Unit};
 
-/// Entries between two syncs, at least.
+/// Entries, and bytes of keys and values, between two syncs: the contract.
 const SYNC_ENTRIES: u64 = 10_000;
-/// Bytes of keys and values between two syncs, at most.
 const SYNC_BYTES: u64 = 64 << 20;
-/// Syncs take up to one part in so many of the time, so small entries go in as fast as large
-/// ones.
-const SYNC_PART: u32 = 20;
 /// Entries and bytes in a batch: large enough that its cost is not felt.
 const BATCH_ENTRIES: usize = 1000;
 const BATCH_BYTES: u64 = 4 << 20;
@@ -48,11 +41,6 @@ pub struct Intake {
     pub done: Amount,
     /// Of that, what is on the device.
     pub synced: Amount,
-    clock: Arc<dyn Clock>,
-    /// When the last sync began, until the next entry comes.
-    sync_began: Option<Duration>,
-    /// From when on a sync takes no larger part of the time than it may.
-    sync_from: Duration,
     /// Entries that this run has put.
     written: u64,
     /// What to do where there is no room for more.
@@ -70,9 +58,6 @@ impl Intake {
             namespace: namespace.map(Into::into),
             done: Amount::default(),
             synced: Amount::default(),
-            clock: Environment::real().clock,
-            sync_began: None,
-            sync_from: Duration::ZERO,
             written: 0,
             remedy,
         }
@@ -80,16 +65,12 @@ impl Intake {
 
     /// True when so much was taken since the last sync that one is due.
     pub fn is_sync_due(&self) -> bool {
-        let entries = self.done.entries - self.synced.entries;
-        let may_pause = entries >= SYNC_ENTRIES
-            && entries % BATCH_ENTRIES as u64 == 0
-            && self.clock.monotonic() >= self.sync_from;
-        may_pause || self.done.bytes - self.synced.bytes >= SYNC_BYTES
+        self.done.entries - self.synced.entries >= SYNC_ENTRIES
+            || self.done.bytes - self.synced.bytes >= SYNC_BYTES
     }
 
     /// Brings everything taken so far onto the device.
     pub fn sync(&mut self) -> Result<(), Failure> {
-        self.sync_began = Some(self.clock.monotonic());
         self.write_batch()?;
         self.store.sync()?;
         self.synced = self.done;
@@ -98,10 +79,6 @@ impl Intake {
 
     /// Takes an entry.
     pub fn take(&mut self, item: Item) -> Result<(), Failure> {
-        if let Some(began) = self.sync_began.take() {
-            let now = self.clock.monotonic();
-            self.sync_from = now + (now - began) * SYNC_PART;
-        }
         let capabilities = self.store.capabilities();
         let bytes = (item.key.len() + item.value.len()) as u64;
         if let Some(name) = item.namespace.as_ref().filter(|name| !name.is_empty()) {

@@ -1,12 +1,11 @@
 //! `cambium import`: entries from files, lines, a dump or another store.
 //!
 //! An import is puts, so doing it again gives the same store. Entries go in by
-//! batches. After 10,000 entries, and from then on as often as a twentieth of the
-//! time allows, 64 MiB apart at most, the store is synced, the place in the source
-//! is kept durably beside it ([`position`]) and told on standard error: what was
-//! told survives whatever happens then, and `--resume` goes on behind it. A broken
-//! entry ends the import; everything before it is in and synced. Memory is bounded
-//! by one batch and one entry.
+//! batches; every 10,000 entries or 64 MiB the store is synced, the place in
+//! the source is kept durably beside it ([`position`]) and told on standard
+//! error: what was told survives whatever happens then, and `--resume` goes on
+//! behind it. A broken entry ends the import; everything before it is in and
+//! synced. Memory is bounded by one batch and one entry.
 //!
 //! | module | what it holds |
 //! |---|---|
