@@ -21,13 +21,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
 use cambium_api::{MemoryPlan, RecentWrites};
 use cambium_base::{Error, FileNumber, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
+pub(crate) use cambium_io::sync::lock;
+use cambium_io::sync::{Mutex, OnceLock};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::health::{Health, found_no_space};
@@ -167,12 +168,6 @@ impl Writer {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while holding a lock is a bug of ours that the caller has seen;
-    // the state under every lock here is consistent between statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Core {
     /// Refuses calls after a close.
     pub fn check_open(&self) -> Result<()> {
@@ -207,7 +202,7 @@ impl Core {
     }
 
     pub fn has_bug(&self, bug: SeededBug) -> bool {
-        self.tuning.seeded_bug == Some(bug)
+        self.tuning.seeded_bug.is(bug)
     }
 
     /// Puts a changed view in the place of the current one. Called under the

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cambium_api::Seeded;
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
 use cambium_index::NodeAddress;
 use cambium_io::cache::CachedFile;
@@ -78,7 +79,7 @@ pub(crate) struct Database {
     /// Where the store was opened for reading alone: while it is held, the process that
     /// writes the store gives no part of the file back.
     pub reader_lock: OnceLock<Box<dyn FileLock>>,
-    pub seeded_bug: Option<SeededBug>,
+    pub seeded_bug: Seeded<SeededBug>,
 }
 
 /// The blocks of a run of nodes.
@@ -375,7 +376,7 @@ impl Database {
             return self.read_block(address.start())?.document(self, slot);
         }
         let (offset, most) = (address.offset(), self.most_to_read(address));
-        if self.seeded_bug == Some(SeededBug::NoChecksum) {
+        if self.seeded_bug.is(SeededBug::NoChecksum) {
             return self.read_unverified(offset, most);
         }
         let record = self.log.read(offset, most as usize)?;

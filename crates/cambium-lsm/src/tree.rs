@@ -15,12 +15,13 @@
 //! Readers take none of them: they load the view.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, StoreId};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
+pub(crate) use cambium_io::sync::lock;
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
 use cambium_io::{Environment, ReadQueue};
 use cambium_storage::health::found_no_space;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -179,12 +180,6 @@ pub struct Tree {
     pub(crate) resting: AtomicBool,
     /// There is time for those of tombstones at least.
     pub(crate) sweeping: AtomicBool,
-}
-
-/// A lock's content, also after a panic elsewhere: every state that a lock of
-/// this crate guards is whole between two statements.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tree {

@@ -19,13 +19,14 @@
 //! ledger's pins and nothing else; the map of segments is swapped whole.
 
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use cambium_api::{MemoryPlan, RecentWrites};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
+pub(crate) use cambium_io::sync::lock;
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock, ReadPool, WriteQueue};
 use cambium_lsm::Tree;
 use cambium_storage::commit_queue::CommitQueue;
@@ -113,12 +114,6 @@ pub(crate) struct Maintenance {
     pub cut_unflushed: bool,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while holding a lock is a bug of ours that the caller has seen;
-    // the state under every lock here is consistent between statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Core {
     /// Refuses calls after a close.
     pub fn check_open(&self) -> Result<()> {
@@ -158,7 +153,7 @@ impl Core {
     }
 
     pub fn has_bug(&self, bug: SeededBug) -> bool {
-        self.tuning.seeded_bug == Some(bug)
+        self.tuning.seeded_bug.is(bug)
     }
 
     /// Puts a changed map of segments in the place of the current one. Called

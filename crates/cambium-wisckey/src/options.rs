@@ -3,7 +3,7 @@
 
 use cambium_api::changes::HISTORY_BYTES;
 use cambium_api::options::invalid_option;
-use cambium_api::{OptionSpec, OptionValues};
+use cambium_api::{OptionSpec, OptionValues, Seeded};
 use cambium_base::Result;
 use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
 
@@ -333,7 +333,7 @@ pub struct Tuning {
     /// Most garbage that stays only for consumers of changes.
     pub history_bytes: u64,
     /// A defect, in tests.
-    pub seeded_bug: Option<SeededBug>,
+    pub seeded_bug: Seeded<SeededBug>,
 }
 
 /// Compression of the tree's blocks.
@@ -392,7 +392,7 @@ impl Tuning {
             table_cache_bytes: cambium_lsm::Options::default().table_cache_bytes,
             window_bytes: WINDOW_BYTES,
             history_bytes: options.take_ranged("history_bytes", 1 << 30, 0, MOST)?,
-            seeded_bug: crate::seeded_bug::take(options)?,
+            seeded_bug: Seeded::take(options, ENGINE, &SeededBug::ALL)?,
         })
     }
 
@@ -401,7 +401,7 @@ impl Tuning {
         HoleRule {
             least: self.hole_bytes,
             unit: u64::from(shape.block_bytes),
-            too_wide: self.seeded_bug == Some(SeededBug::HoleTooWide),
+            too_wide: self.seeded_bug.is(SeededBug::HoleTooWide),
         }
     }
 

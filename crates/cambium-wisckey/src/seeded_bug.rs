@@ -2,9 +2,6 @@
 //! find them: a checker that finds nothing proves nothing. They are reached by
 //! the option `seeded_bug`, which `cambium options` does not list.
 
-use cambium_api::OptionValues;
-use cambium_base::{Error, Result};
-
 /// Defects that the test suites must find; never set outside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeededBug {
@@ -95,16 +92,4 @@ impl SeededBug {
         ),
         (SeededBug::NamespaceDropUnnoted, "namespace_drop_unnoted"),
     ];
-}
-
-/// Takes the option out.
-pub(crate) fn take(options: &mut OptionValues) -> Result<Option<SeededBug>> {
-    let Some(name) = options.take("seeded_bug") else {
-        return Ok(None);
-    };
-    SeededBug::ALL
-        .iter()
-        .find(|(_, known)| *known == name)
-        .map(|(bug, _)| Some(*bug))
-        .ok_or_else(|| Error::InvalidArgument(format!("engine wisckey has no seeded bug {name:?}")))
 }

@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Weak};
 
+use cambium_api::Seeded;
 use cambium_base::{Error, FileNumber, Result, SequenceNumber};
 use cambium_io::environment::Clock;
 use cambium_io::sync::Mutex;
@@ -220,14 +221,14 @@ impl History {
         (planned, needed_after): (Option<KeptFile>, Option<u64>),
         to: u64,
         most_bytes: u64,
-        bug: Option<SeededBug>,
+        bug: Seeded<SeededBug>,
     ) -> Option<Vec<KeptFile>> {
         let mut files = lock(&self.files);
         let mut needed = files.needed_after();
         if needed.is_some_and(|now| needed_after.is_none_or(|then| now < then)) {
             return None;
         }
-        if bug == Some(SeededBug::HistoryDroppedEarly) {
+        if bug.is(SeededBug::HistoryDroppedEarly) {
             needed = files.positions.iter().max().copied();
         }
         let mut all = Vec::new();

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use cambium_api::OptionValues;
 use cambium_api::options::invalid_option;
+use cambium_api::{OptionValues, Seeded};
 use cambium_base::{Error, Result};
 use cambium_io::{BlockCache, Environment, ReadBackend};
 
@@ -216,7 +216,7 @@ pub struct Tuning {
     /// Batched reads under way.
     pub batch: usize,
     /// A defect, in tests.
-    pub seeded_bug: Option<SeededBug>,
+    pub seeded_bug: Seeded<SeededBug>,
 }
 
 impl Tuning {
@@ -275,7 +275,7 @@ impl Tuning {
             direct: options.take_bool("direct")?.unwrap_or(false),
             backend,
             batch: options.take_ranged("batch", 64, 1, 1024)? as usize,
-            seeded_bug: crate::seeded_bug::take(options)?,
+            seeded_bug: Seeded::take(options, ENGINE, &SeededBug::ALL)?,
         })
     }
 }
