@@ -14,7 +14,7 @@
 //! | [`blocks`] | blocks of the book run, or say why not |
 //! | [`book`] | every page is in the book; the book's sources for mdBook |
 //! | [`cells`] | tables that are copied from the matrix are as it is |
-//! | [`licences`] | crates of others have a licence that allows it, and are there once |
+//! | [`licences`] | crates of others: their licences and Rust versions, and that each is there once |
 //! | [`links`] | links between documents lead somewhere |
 //! | [`packages`] | a crate has what the registry shows, or is not published |
 //!

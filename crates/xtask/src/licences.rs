@@ -1,5 +1,5 @@
-//! The crates of others that programs and libraries contain: their licences, and that each is
-//! there once.
+//! The crates of others that programs and libraries contain: their licences, that each is there
+//! once, and that none needs a newer Rust than ours.
 //!
 //! `cargo metadata` names the crates. [`check`] looks at those that the published crates need,
 //! without what only tests need; [`list`] is a line for each, which packages carry.
@@ -38,6 +38,8 @@ pub struct Foreign {
     name: String,
     version: String,
     licence: String,
+    /// It needs a newer Rust than the workspace promises to build with.
+    too_new: bool,
 }
 
 /// The crates that the published crates of the workspace at `root` need on Linux.
@@ -90,6 +92,18 @@ fn needed(metadata: &Value) -> Option<Vec<Foreign>> {
             }
         }
     }
+    // Rust versions as numbers; one that is not given is 0.
+    let rust = |package: &Value| -> Vec<u32> {
+        let text = package["rust_version"].as_str().unwrap_or_default();
+        text.split('.')
+            .filter_map(|part| part.parse().ok())
+            .collect()
+    };
+    let ours = members
+        .iter()
+        .filter_map(|id| packages.get(*id))
+        .map(rust)
+        .max()?;
     let foreign = seen.iter().filter(|id| !members.contains(*id));
     let mut found: Vec<Foreign> = foreign
         .map(|id| {
@@ -99,6 +113,8 @@ fn needed(metadata: &Value) -> Option<Vec<Foreign>> {
                 name: text("name")?,
                 version: text("version")?,
                 licence: text("license").unwrap_or_default(),
+                // 1.85 and 1.85.0 are the same.
+                too_new: rust(package).iter().take(2).gt(ours.iter().take(2)),
             })
         })
         .collect::<Option<_>>()?;
@@ -126,6 +142,16 @@ pub fn check(crates: &[Foreign]) -> Vec<Violation> {
             it.name, it.version, it.licence
         );
         report(what, "do without the crate, or allow the licence");
+    }
+    for it in crates.iter().filter(|it| it.too_new) {
+        let what = format!(
+            "{} {} needs a newer Rust than rust-version",
+            it.name, it.version
+        );
+        report(
+            what,
+            "take an older version of the crate, or raise rust-version and say so",
+        );
     }
     for pair in crates
         .windows(2)
@@ -194,6 +220,7 @@ mod tests {
             name: name.to_string(),
             version: version.to_string(),
             licence: "MIT".to_string(),
+            too_new: version == "3.0.0",
         };
         let crates = [
             foreign("a", "1.0.0"),
@@ -203,11 +230,12 @@ mod tests {
         assert_eq!(check(&crates).len(), 1);
         assert_eq!(check(&crates[1..]), []);
         assert_eq!(list(&crates[2..]), "b 1.0.0: MIT\n");
+        assert_eq!(check(&[foreign("c", "3.0.0")]).len(), 1, "its Rust");
     }
 
     #[test]
     fn only_what_published_crates_need_counts() {
-        let package = |id: &str, publish: Value| serde_json::json!({"id": id, "name": id, "version": "1.0.0", "license": "MIT", "publish": publish});
+        let package = |id: &str, publish: Value| serde_json::json!({"id": id, "name": id, "version": "1.0.0", "license": "MIT", "publish": publish, "rust_version": if id == "linked" { "1.86.0" } else { "1.85" }});
         let dependency =
             |id: &str, kind: Value| serde_json::json!({"pkg": id, "dep_kinds": [{"kind": kind}]});
         let metadata = serde_json::json!({
@@ -225,5 +253,6 @@ mod tests {
         });
         let found = needed(&metadata).unwrap();
         assert_eq!(list(&found), "linked 1.0.0: MIT\n");
+        assert!(found[0].too_new);
     }
 }
