@@ -4,10 +4,9 @@
 //! | lock | guards | held across I/O |
 //! |---|---|---|
 //! | `maintenance` | one step of upkeep at a time, and one move of a consumer | yes, by background work and consumers |
-//! | `zeroing` | one piece of zeros at a time | yes, by background work |
 //! | `mirroring` | how far a stale member is up to date | yes, by background work |
 //! | `writer` | numbering, free space, superblock, what is not written yet | yes, by writers |
-//! | `zeros_under_way` | nothing: held while zeros are written | yes, by background work |
+//! | `zeroing` | nothing: held while a piece of zeros is written | yes, by background work |
 //! | `syncing` | one sync at a time | yes, by writers and background work |
 //! | `settled` | syncs that the writer does not know of yet | no |
 //! | a submission queue's own, `serving`, `queued_bytes` | what waits in queues | no |
@@ -26,7 +25,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cambium_api::{MemoryPlan, RecentWrites};
 use cambium_base::checksum::ChecksumSeed;
@@ -35,8 +34,8 @@ use cambium_index::cuckoo::SlotKey;
 use cambium_io::environment::Reservation;
 use cambium_io::step::BackgroundTask;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
-use cambium_io::sync::{RwLockReadGuard, RwLockWriteGuard};
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
+pub(crate) use cambium_io::sync::{lock, read, write};
 use cambium_io::{AlignedBuffer, Environment};
 use cambium_storage::allocator::Allocator;
 use cambium_storage::commit_queue::CommitQueue;
@@ -75,7 +74,6 @@ pub(crate) struct Core {
     pub memory: OnceLock<MemoryPlan>,
     pub maintenance: Mutex<()>,
     pub zeroing: Mutex<()>,
-    pub zeros_under_way: Mutex<()>,
     pub writer: Mutex<Writer>,
     /// Held during a sync: the failure of one sync is known before the next begins.
     pub syncing: Mutex<SyncQueue>,
@@ -171,20 +169,6 @@ pub(crate) struct Writer {
     pub members: Members,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while holding a lock is a bug of ours that the caller has seen;
-    // the state under every lock here is consistent between statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn read<T>(guarded: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    guarded.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn write<T>(guarded: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    guarded.write().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Core {
     /// Refuses calls after a close.
     pub fn check_open(&self) -> Result<()> {
@@ -223,7 +207,7 @@ impl Core {
     }
 
     pub fn has_bug(&self, bug: SeededBug) -> bool {
-        self.tuning.seeded_bug == Some(bug)
+        self.tuning.seeded_bug.is(bug)
     }
 
     /// An extent's bytes: what is on its way to the device, or what lies there.

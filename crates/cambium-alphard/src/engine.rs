@@ -465,7 +465,13 @@ impl Engine for AlphardStore {
         if self.core.environment.is_background_ahead() {
             return Ok(StepOutcome::WaitIo);
         }
-        self.core.step(budget)
+        match self.core.step(budget)? {
+            // Where tasks run, one of them does it.
+            StepOutcome::Idle if !self.core.environment.executor.runs_tasks() => {
+                Ok(self.core.zero_ahead())
+            }
+            outcome => Ok(outcome),
+        }
     }
 
     fn submit(&self, request: Request, completion: Completion) {

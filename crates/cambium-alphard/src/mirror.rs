@@ -59,7 +59,7 @@ pub(crate) fn load_alike(
     loop {
         let recovered = load()?;
         let alike =
-            recovered.differing.is_empty() || tuning.seeded_bug == Some(SeededBug::MembersDiffer);
+            recovered.differing.is_empty() || tuning.seeded_bug.is(SeededBug::MembersDiffer);
         if alike || (recovered.damage().is_some() && !despite_damage) {
             return Ok(recovered);
         }

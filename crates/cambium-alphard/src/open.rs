@@ -170,7 +170,7 @@ pub(crate) fn distrust_cache(
     recovered: &Recovered,
     tuning: &Tuning,
 ) -> Result<()> {
-    if !volume.is_cached() || tuning.seeded_bug == Some(SeededBug::CacheBelieved) {
+    if !volume.is_cached() || tuning.seeded_bug.is(SeededBug::CacheBelieved) {
         return Ok(());
     }
     if !recovered.from_image {
@@ -190,7 +190,7 @@ fn make_durable(
     tuning: &Tuning,
 ) -> Result<()> {
     volume.sync()?;
-    if recovered.dead.is_empty() || tuning.seeded_bug == Some(SeededBug::CutNotErased) {
+    if recovered.dead.is_empty() || tuning.seeded_bug.is(SeededBug::CutNotErased) {
         return Ok(());
     }
     superblock.sequence = recovered.sequence;
@@ -222,7 +222,6 @@ pub(crate) fn assemble(
         memory: OnceLock::new(),
         maintenance: Mutex::default(),
         zeroing: Mutex::default(),
-        zeros_under_way: Mutex::default(),
         writer: Mutex::new(Writer {
             index_memory: None,
             allocator: recovered.allocator,

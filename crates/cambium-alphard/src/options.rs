@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use cambium_api::changes::HISTORY_BYTES;
 use cambium_api::options::invalid_option;
-use cambium_api::{OptionSpec, OptionValues};
+use cambium_api::{OptionSpec, OptionValues, Seeded};
 use cambium_base::Result;
 use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
 
 use crate::flights::MOST_FLIGHT_BYTES;
 use crate::format::DATA_START;
-use crate::seeded_bug::{self, SeededBug};
+use crate::seeded_bug::SeededBug;
 use crate::submit::QUEUED_BYTES;
 use crate::volume::Access;
 
@@ -87,7 +87,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "extend_bytes",
         unit: "bytes",
         default: "64MiB",
-        effect: "Space is taken into use in such steps, each with a sync; a scan after a crash reads what is in use.",
+        effect: "Space is taken into use in such steps, each with a sync; a scan after a crash reads what is in use. With `zero_ahead` the first steps are smaller: an eighth of what is in use, and 4 MiB at least.",
         at_creation: false,
     },
     OptionSpec {
@@ -133,10 +133,10 @@ pub const OPTIONS: &[OptionSpec] = &[
         at_creation: false,
     },
     OptionSpec {
-        name: "zero_ahead_bytes",
-        unit: "bytes",
-        default: "32MiB",
-        effect: "How much of a file zeros are written to in the background, ahead of small synced writes: the first write to a place makes the file system commit its journal with the sync. 0 is never; nothing is done on devices, with direct=off, with discard_bytes, or in a store made with fill=on.",
+        name: "zero_ahead",
+        unit: "on or off",
+        default: "on",
+        effect: "While small synced writes take new space of a file, write zeros in the background to the space that follows, up to `extend_bytes`: the first write to a place makes the file system commit its journal with the sync. Nothing is done on devices, with direct=off, with discard_bytes, or in a store made with fill=on.",
         at_creation: false,
     },
     OptionSpec {
@@ -180,13 +180,13 @@ pub(crate) struct Tuning {
     pub history_bytes: u64,
     /// 0 where nothing is discarded.
     pub discard_bytes: u64,
-    /// 0 where no zeros are written.
-    pub zero_ahead_bytes: u64,
+    /// Zeros are written ahead of small synced writes.
+    pub zero_ahead: bool,
     /// Bytes of entries that are being written.
     pub flight_bytes: usize,
     /// Bytes of submitted requests that wait.
     pub submitted_bytes: u64,
-    pub seeded_bug: Option<SeededBug>,
+    pub seeded_bug: Seeded<SeededBug>,
 }
 
 impl Tuning {
@@ -256,12 +256,12 @@ pub(crate) fn tuning(mut options: OptionValues) -> Result<Tuning> {
         key_cache_bytes: options.take_ranged("key_cache_bytes", 16 << 20, 0, 1 << 40)?,
         cache_bytes: options.take_cache_bytes()?,
         discard_bytes: options.take_ranged("discard_bytes", 0, 0, 1 << 40)?,
-        zero_ahead_bytes: options.take_ranged("zero_ahead_bytes", 32 << 20, 0, 1 << 40)?,
+        zero_ahead: options.take_bool("zero_ahead")?.unwrap_or(true),
         snapshot_limit: options.take_ranged("snapshot_limit", 1_000_000, 1, u64::MAX)?,
         history_bytes: options.take_ranged("history_bytes", 1 << 30, 0, 1 << 50)?,
         flight_bytes: MOST_FLIGHT_BYTES,
         submitted_bytes: QUEUED_BYTES,
-        seeded_bug: seeded_bug::take(&mut options)?,
+        seeded_bug: Seeded::take(&mut options, ENGINE, &SeededBug::ALL)?,
     };
     options.finish(ENGINE, OPTIONS)?;
     Ok(tuning)

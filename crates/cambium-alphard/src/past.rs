@@ -71,7 +71,7 @@ impl Scan<'_> {
         mut found: Vec<FoundChange>,
         tuning: &Tuning,
     ) -> ChangeLog {
-        let believed = tuning.seeded_bug == Some(SeededBug::HistoryUnverified);
+        let believed = tuning.seeded_bug.is(SeededBug::HistoryUnverified);
         found.sort_unstable_by_key(|found| found.sequence);
         let mut lost = recovered.sequence;
         let mut changes = Vec::new();

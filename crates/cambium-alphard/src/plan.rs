@@ -75,7 +75,7 @@ impl Core {
             steps += 1;
             let goes_on = match stepped {
                 _ if writer.tombstones.len() < before.0 => true,
-                // The background may have had some of it to write zeros there.
+                // The background had some of it while it erased headers there.
                 Ok(_) if writer.allocator.free_blocks() > before.1 => steps < MOST_STEPS,
                 // One may erase headers without the last that a tombstone waits for, or
                 // copy to a mirror first.

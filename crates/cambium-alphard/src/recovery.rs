@@ -152,12 +152,12 @@ impl Cut {
             if !is_sound(scan, newest).map_err(|error| (scan.believed, error))? {
                 break;
             }
-            if newest.remaining == 0 || tuning.seeded_bug == Some(SeededBug::BatchSplit) {
+            if newest.remaining == 0 || tuning.seeded_bug.is(SeededBug::BatchSplit) {
                 cut = next;
             }
             next += 1;
         }
-        if tuning.seeded_bug == Some(SeededBug::TornTailKept) {
+        if tuning.seeded_bug.is(SeededBug::TornTailKept) {
             let last = entries.keys().next_back().copied();
             cut = last.unwrap_or(cut).max(cut);
         }

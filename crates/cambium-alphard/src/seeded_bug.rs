@@ -2,9 +2,6 @@
 //! the suites find something. The option `seeded_bug` selects one; `cambium options`
 //! does not list it.
 
-use cambium_api::OptionValues;
-use cambium_base::{Error, Result};
-
 /// The defects; only tests set one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeededBug {
@@ -104,16 +101,4 @@ impl SeededBug {
         (SeededBug::HistoryReused, "history_reused"),
         (SeededBug::HistoryUnverified, "history_unverified"),
     ];
-}
-
-/// Removes the option from the caller's options.
-pub(crate) fn take(options: &mut OptionValues) -> Result<Option<SeededBug>> {
-    let Some(name) = options.take("seeded_bug") else {
-        return Ok(None);
-    };
-    SeededBug::ALL
-        .iter()
-        .find(|(_, known)| *known == name)
-        .map(|(bug, _)| Some(*bug))
-        .ok_or_else(|| Error::InvalidArgument(format!("engine alphard has no seeded bug {name:?}")))
 }

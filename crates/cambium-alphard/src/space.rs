@@ -86,9 +86,6 @@ impl Core {
             if self.extend(writer, blocks)? {
                 continue;
             }
-            if self.take_zeroed_back(writer) {
-                continue;
-            }
             if settled || writer.allocator.waiting_blocks() == 0 {
                 return Err(self.no_space(writer, blocks));
             }
@@ -138,9 +135,8 @@ impl Core {
         if limit == total {
             return Ok(false);
         }
-        let step = (self.tuning.extend_bytes / u64::from(self.block_bytes)).max(1);
-        let wanted = u64::from(limit) + step.max(u64::from(blocks));
-        let raised = wanted.min(u64::from(total)) as u32;
+        let raised = self.next_limit(writer, blocks);
+        self.wait_for_zeros();
         let before = writer.superblock;
         writer.superblock.high_water = raised;
         let written = match self.has_bug(SeededBug::HighWaterLate) {
@@ -152,7 +148,17 @@ impl Core {
             return Err(error);
         }
         writer.allocator.raise_limit(raised);
+        writer.ahead.raised();
         Ok(true)
+    }
+
+    /// The high water after the next step, which has room for `blocks` at least.
+    pub fn next_limit(&self, writer: &Writer, blocks: u32) -> u32 {
+        let (limit, unit) = (writer.allocator.limit(), u64::from(self.block_bytes));
+        let used = u64::from(limit) * unit;
+        let step = writer.ahead.step_bytes(used, self.tuning.extend_bytes) / unit;
+        let wanted = u64::from(limit) + step.max(1).max(blocks.into());
+        wanted.min(writer.superblock.total_blocks.into()) as u32
     }
 
     /// Makes everything durable, and says so in the superblock: all that is

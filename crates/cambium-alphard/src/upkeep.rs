@@ -87,13 +87,7 @@ impl Core {
         }
         let chosen = self.choose_headers(most);
         if chosen.is_empty() {
-            return match self.discard_some(false)? {
-                // Elsewhere a task of its own does it.
-                StepOutcome::Idle if !self.environment.executor.runs_tasks() => {
-                    Ok(self.zero_ahead())
-                }
-                outcome => Ok(outcome),
-            };
+            return self.discard_some(false);
         }
         let runs = self.runs_of(&chosen);
         let erased = self.erase(&runs, &chosen);
@@ -159,7 +153,9 @@ impl Core {
         for blocks in blocks.chunks(A_HOLD) {
             let mut writer = lock(&self.writer);
             // Writers need room meanwhile.
-            let between = match writer.allocator.free_blocks() < u64::from(PLENTY * most) {
+            let unused = writer.superblock.total_blocks - writer.allocator.limit();
+            let free = writer.allocator.free_blocks() + u64::from(unused);
+            let between = match free < u64::from(PLENTY * most) {
                 true => 0,
                 false => between,
             };
@@ -289,8 +285,8 @@ impl Core {
             return Ok(());
         };
         let _one_at_a_time = lock(&self.maintenance);
-        let _nobody_writes_zeros = lock(&self.zeroing);
         let mut writer = lock(&self.writer);
+        self.wait_for_zeros();
         self.land_all();
         let outcome = match self.health.check_sound() {
             _ if !writer.session_begun && self.health.failure().is_none() => Ok(()),

@@ -18,6 +18,7 @@
 //! | [`cursor`] | ranges, directions, cursors, resume tokens |
 //! | [`options`] | options that print, parse and explain themselves |
 //! | [`report`] | what check, stats, compact and inspect answer |
+//! | [`seeded_bug`] | defects that suites switch on |
 //! | [`summary`] | what all engines' statistics have in common, typed |
 #![forbid(unsafe_code)]
 
@@ -33,6 +34,7 @@ pub mod memory;
 pub mod merge;
 pub mod options;
 pub mod report;
+pub mod seeded_bug;
 pub mod summary;
 pub mod transaction;
 
@@ -52,5 +54,6 @@ pub use report::{
     CheckReport, CompactOptions, CompactReport, Finding, FindingKind, PhaseSeconds, Progress,
     ProgressSink, Statistic, StatisticValue, Statistics,
 };
+pub use seeded_bug::Seeded;
 pub use summary::Summary;
 pub use transaction::{Savepoint, Transaction, TransactionEntries, TransactionView};

@@ -105,15 +105,19 @@ pub enum Error {
     },
     /// The store was written by a newer version of the library.
     #[error(
-        "{} has format version {found}; this program reads versions up to {supported}: use a newer program",
-        path.display()
+        "{} has format version {found}; this program reads versions up to {supported}: {}",
+        path.display(),
+        if found > supported { "use a newer program" } else {
+            "dump the store with the program that wrote it, and load the dump with this one"
+        }
     )]
     UnsupportedVersion {
         /// The file that says so.
         path: PathBuf,
         /// The version found.
         found: u32,
-        /// The newest version this program reads.
+        /// The newest version this program reads; older ones that no release wrote are
+        /// refused, too.
         supported: u32,
     },
     /// The store was made by an engine that this program does not have.

@@ -22,7 +22,7 @@ use std::sync::{Arc, PoisonError};
 
 use cambium::{Direction, Entry, Error};
 use cambium_io::step::{BackgroundTask, Executor, StepOutcome};
-use cambium_io::sync::{Condvar, Mutex, MutexGuard, OnceLock};
+use cambium_io::sync::{Condvar, Mutex, MutexGuard, OnceLock, lock};
 
 use crate::walker::Walker;
 
@@ -100,11 +100,6 @@ impl Run {
         }
         run
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No call of the store runs under these locks: one that panicked left no half change.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A walk that is read ahead.

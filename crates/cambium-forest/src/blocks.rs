@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use cambium_base::{Result, Value};
 use cambium_io::cache::Block;
-use cambium_storage::record::RECORD_HEADER_BYTES;
 
 use crate::database::{Database, Document, DocumentBytes};
 use crate::document::DocumentAddress;
@@ -129,7 +128,7 @@ impl Database {
         look: impl FnOnce(&Resident<'_>) -> R,
     ) -> Option<R> {
         let document = self.document_in(address, &block[start..]).ok()?;
-        let value_at = start + RECORD_HEADER_BYTES + document.key.len();
+        let value_at = document.value.as_ptr().addr() - block.as_ptr().addr();
         Some(look(&Resident::new(document, block, value_at)))
     }
 

@@ -17,12 +17,12 @@ use cambium_api::Written;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
-use cambium_storage::record::{RecordHeader, next_attempt, record_bytes};
+use cambium_storage::record::{RecordHeader, most_record_bytes, next_attempt};
 
 use crate::core::{Core, Mark, Writer, lock};
 use crate::database::Database;
 use crate::document::DOCUMENT_ALIGNMENT;
-use crate::format::{document_auxiliary, kind};
+use crate::format::kind;
 use crate::planned::{Action, Planned};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Roots, View};
@@ -42,18 +42,21 @@ impl Core {
         self.check_sound()?;
         let view = self.view.load();
         let database = &view.database;
-        let bytes = entries.iter().map(Planned::record_bytes).sum();
+        let first = writer.next_sequence;
+        let template = self.record_template(writer);
+        let numbered = entries.iter().zip(first..);
+        let bytes = numbered.map(|(entry, sequence)| entry.will_take(&template, sequence));
+        let bytes = bytes.sum();
         if bytes > 0 {
             database.check_room(bytes)?;
             database.log.reserve(bytes)?;
         }
-        let first = writer.next_sequence;
         let end = database.log.end();
         if database.marks.is_due(end) {
             database.marks.note(writer.place(end), self.least_tail());
         }
         writer.tombstones += entries.iter().filter(|entry| entry.removes()).count() as u64;
-        let appended = self.append(writer, database, entries, first);
+        let appended = self.append(writer, database, entries, (&template, first));
         if let Err(error) = appended.and_then(|()| self.hand_over(writer, database, durability)) {
             return Err(self.take_back(writer, database, end, error));
         }
@@ -76,15 +79,24 @@ impl Core {
         Ok(first)
     }
 
+    /// What the headers of a writer's records have in common.
+    fn record_template(&self, writer: &Writer) -> RecordHeader {
+        RecordHeader {
+            attempt: writer.attempt,
+            synced_through: SequenceNumber(self.synced_through.load(Ordering::Acquire)),
+            session: writer.session,
+            ..RecordHeader::default()
+        }
+    }
+
     fn append(
         &self,
         writer: &mut Writer,
         database: &Database,
         entries: &mut [Planned],
-        first: u64,
+        (template, first): (&RecordHeader, u64),
     ) -> Result<()> {
         let most = self.tuning.buffer_bytes.max(LARGEST_APPEND);
-        let synced_through = SequenceNumber(self.synced_through.load(Ordering::Acquire));
         for (index, entry) in entries.iter_mut().enumerate() {
             if matches!(entry.action, Action::Delete) && self.has_bug(SeededBug::DeleteUnlogged) {
                 continue;
@@ -93,18 +105,8 @@ impl Core {
             if is_namespace && self.has_bug(SeededBug::NamespaceUnlogged) {
                 continue;
             }
-            let header = RecordHeader {
-                kind: entry.kind(),
-                attempt: writer.attempt,
-                sequence: SequenceNumber(first + index as u64),
-                synced_through,
-                session: writer.session,
-                batch_index: entry.batch_index,
-                batch_remaining: entry.batch_remaining,
-                auxiliary: document_auxiliary(entry.namespace, entry.key.len()),
-                ..RecordHeader::default()
-            };
-            entry.offset = database.log.append(&header, &[&entry.key, entry.value()]);
+            let header = entry.header(template, first + index as u64);
+            entry.place = database.log.append(&header, &[&entry.key, entry.value()]);
             writer.unsynced = true;
             if database.log.buffered_bytes() > most {
                 // A batch that ends here does not count: its last entry is missing.
@@ -160,17 +162,15 @@ impl Core {
     /// the device for each commit; there the next record says the same.
     fn mark_synced(&self, writer: &mut Writer, database: &Database, last: u64) {
         let end = database.log.end();
-        let room = record_bytes(0, DOCUMENT_ALIGNMENT);
+        let room = most_record_bytes(0, DOCUMENT_ALIGNMENT);
         if database.is_direct() || database.log.reserve(room).is_err() {
             return;
         }
         let header = RecordHeader {
             kind: kind::SYNCED,
-            attempt: writer.attempt,
             sequence: SequenceNumber(last),
             synced_through: SequenceNumber(last),
-            session: writer.session,
-            ..RecordHeader::default()
+            ..self.record_template(writer)
         };
         database.log.append(&header, &[]);
         let written = match database.log.flush() {
@@ -213,7 +213,7 @@ impl Core {
         let count = entries.len() as u64;
         let logged = entries.iter().map(Planned::record_bytes).sum();
         if let Some(last) = entries.last() {
-            self.announce_written(last.offset + last.record_bytes());
+            self.announce_written(last.place.end);
         }
         let kept = self.kept_moments();
         let active = self.view.load().active.clone();

@@ -11,7 +11,7 @@ use cambium_io::sync::atomic::AtomicU64;
 use cambium_io::{Alignment, BlockCache, DirectFile, File, FileLock, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Parsed, Record};
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
+use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, RecordHeader};
 
 use crate::cleaning::Marks;
 use crate::document::{DocumentAddress, OFFSET_LIMIT, PACKED_BLOCK_BYTES};
@@ -323,7 +323,7 @@ impl Database {
         let bytes = u64::from(count) * unit;
         self.check_room(bytes)?;
         self.log
-            .reserve(bytes + unit + RECORD_HEADER_BYTES as u64)?;
+            .reserve(bytes + unit + MOST_RECORD_HEADER_BYTES as u64)?;
         let end = self.log.end();
         let header = RecordHeader {
             kind,
@@ -442,10 +442,7 @@ impl Database {
         bytes: &'b [u8],
     ) -> Result<DocumentBytes<'b>> {
         let header = RecordHeader::verified_before(bytes);
-        let payload = header.and_then(|header| {
-            let whole = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-            bytes.get(RECORD_HEADER_BYTES..whole)
-        });
+        let payload = header.and_then(|header| header.payload_in(bytes));
         let (payload, slot) = (payload.unwrap_or_default(), address.slot().unwrap_or(0));
         Ok(self.document_of_block(address.start(), payload, slot)?.0)
     }
@@ -498,18 +495,8 @@ impl Database {
         } else {
             self.log.file().read_at(&mut bytes, offset)?
         };
-        let field = |at: usize| {
-            bytes
-                .get(at..at + 4)
-                .map_or(0, |_| cambium_base::coding::u32_at(&bytes, at))
-        };
-        let header = RecordHeader {
-            payload_bytes: field(8),
-            auxiliary: field(44),
-            ..RecordHeader::default()
-        };
-        let whole = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-        let payload = bytes[..count].get(RECORD_HEADER_BYTES..whole);
+        let header = RecordHeader::verified_before(&bytes[..count]).unwrap_or_default();
+        let payload = header.payload_in(&bytes[..count]);
         match (payload, format::namespace_and_key(&header)) {
             (Some(payload), Some((namespace, key_bytes))) => Ok(Document {
                 namespace,

@@ -574,7 +574,7 @@ impl Core {
                 spare = offset;
             }
             database.log.pad_to_block();
-            offset = database.log.append(record, &[&payload]);
+            offset = database.log.append(record, &[&payload]).start;
         }
         database.log.pad_to_block();
         if let Err(error) = database.log.flush() {

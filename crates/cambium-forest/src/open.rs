@@ -31,6 +31,7 @@ use crate::changes::History;
 use crate::core::{Core, Maintenance, Writer, lock};
 use crate::counters::Counters;
 use crate::database::{Database, Home};
+use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::{
     self, DatabaseHeader, FORMAT_VERSION, FileRef, KeptFile, NamespaceRoot, Root, header_record,
 };
@@ -129,7 +130,7 @@ fn begin_file(home: &Home, file: FileRef, shape: &Shape, tuning: &Tuning) -> Res
         ..DatabaseHeader::default()
     };
     let record = header_record(0, 0, 0, false);
-    let bytes = cambium_storage::record::record_bytes(header.encode().len() as u64, 8);
+    let bytes = record.record_bytes(header.encode().len() as u64, DOCUMENT_ALIGNMENT);
     header.replay_from = (offset + bytes).next_multiple_of(database.log.geometry().block);
     database.log.append(&record, &[&header.encode()]);
     database.log.pad_to_block();

@@ -1,12 +1,12 @@
 //! Packed blocks: many small documents in one record.
 //!
-//! A record of its own costs a document 48 bytes of header and padding, and its checksum
-//! is computed each time it is looked at. A compaction has documents in the order of their
+//! A record of its own costs a document about 20 bytes of header and padding, and its
+//! checksum is computed each time it is looked at. A compaction has documents in the order of their
 //! keys, and puts small ones into blocks instead:
 //!
 //! ```text
 //! ┌ record header ┬ fixed part ┬ ends ───────────┬ entry ┬ entry ┬ … ┐
-//! │ 48 bytes      │ 12 bytes   │ 2 bytes an entry│       │       │   │  4 KiB at most,
+//! │ ≤ 40 bytes    │ 12 bytes   │ 2 bytes an entry│       │       │   │  4 KiB at most,
 //! └───────────────┴────────────┴─────────────────┴───────┴───────┴───┘  at a multiple of 4 KiB
 //!
 //! entry = sequence − base (varint) · key's length (varint) · key · value
@@ -19,7 +19,6 @@
 use cambium_base::coding::{u16_at, u64_at};
 use cambium_base::layout::{Layout, field};
 use cambium_base::varint::{put_varint, varint_at, varint_bytes};
-use cambium_storage::record::RECORD_HEADER_BYTES;
 
 use crate::database::DocumentBytes;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress, PACKED_BLOCK_BYTES};
@@ -39,8 +38,10 @@ pub const PACKED_LAYOUT: Layout = Layout {
 
 const FIXED_BYTES: usize = 12;
 const END_BYTES: usize = 2;
+/// The longest header of its record: the parts of a moved record, which has no batch.
+const MOST_HEADER_BYTES: usize = 40;
 /// Bytes of the largest payload.
-const MOST_PAYLOAD: usize = PACKED_BLOCK_BYTES as usize - RECORD_HEADER_BYTES;
+const MOST_PAYLOAD: usize = PACKED_BLOCK_BYTES as usize - MOST_HEADER_BYTES;
 /// Documents of a block: an address has no more numbers for them.
 const MOST_DOCUMENTS: usize = (PACKED_BLOCK_BYTES / DOCUMENT_ALIGNMENT) as usize;
 /// Documents that are no larger always go into a block: it is left no emptier than by an

@@ -12,12 +12,11 @@ use std::sync::Arc;
 
 use cambium_base::{Result, Value};
 use cambium_io::cache::Block;
-use cambium_storage::record::{RECORD_HEADER_BYTES, record_bytes};
 
 use crate::blocks::{Missing, Resident};
 use crate::core::Core;
 use crate::database::{Database, Document, NO_DOCUMENT};
-use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress, PACKED_BLOCK_BYTES};
+use crate::document::{DocumentAddress, PACKED_BLOCK_BYTES};
 use crate::packed_block::PackedBlock;
 
 /// Blocks that are read together lie side by side, or closer than this.
@@ -134,8 +133,8 @@ impl Database {
 
     /// Caches a block that has memory of its own and lies in the file.
     fn offer_block(&self, block: &OpenBlock) {
-        let bytes = record_bytes(block.payload.len() as u64, DOCUMENT_ALIGNMENT);
-        if block.start + bytes <= self.log.written_end() {
+        // The buffer goes to the file as a whole.
+        if block.start < self.log.written_end() {
             let number = block.start / PACKED_BLOCK_BYTES;
             self.packed.put(number, &block.bytes);
         }
@@ -374,7 +373,7 @@ impl Core {
                 database.offer_block(&block);
                 blocks.push(block);
             } else {
-                let from = at + RECORD_HEADER_BYTES;
+                let from = at + usize::from(header.header_bytes);
                 blocks.push(OpenBlock {
                     start,
                     bytes: bytes.clone(),

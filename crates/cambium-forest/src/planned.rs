@@ -1,11 +1,14 @@
 //! What a write's operations become: the entries of the log and of the write buffer.
 
+use std::ops::Range;
+
 use cambium_api::Operation;
-use cambium_storage::record::record_bytes;
+use cambium_base::SequenceNumber;
+use cambium_storage::record::RecordHeader;
 
 use crate::buffer::{Insert, Version};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
-use crate::format::kind;
+use crate::format::{document_auxiliary, kind};
 
 /// What an entry does.
 #[derive(Debug)]
@@ -28,8 +31,8 @@ pub(crate) struct Planned {
     pub batch_index: u32,
     /// Entries of its batch that follow it.
     pub batch_remaining: u32,
-    /// Where it lies, once appended.
-    pub offset: u64,
+    /// Where its record lies, once appended.
+    pub place: Range<u64>,
 }
 
 impl Planned {
@@ -40,7 +43,7 @@ impl Planned {
             action,
             batch_index: 0,
             batch_remaining: 0,
-            offset: 0,
+            place: 0..0,
         }
     }
 
@@ -67,10 +70,28 @@ impl Planned {
         }
     }
 
-    /// What it takes in the log.
-    pub fn record_bytes(&self) -> u64 {
+    /// The header of its record, of which a template says what writers have in common.
+    pub fn header(&self, template: &RecordHeader, sequence: u64) -> RecordHeader {
+        RecordHeader {
+            kind: self.kind(),
+            sequence: SequenceNumber(sequence),
+            batch_index: self.batch_index,
+            batch_remaining: self.batch_remaining,
+            auxiliary: document_auxiliary(self.namespace, self.key.len()),
+            ..*template
+        }
+    }
+
+    /// What it will take in the log.
+    pub fn will_take(&self, template: &RecordHeader, sequence: u64) -> u64 {
         let payload = self.key.len() + self.value().len();
-        record_bytes(payload as u64, DOCUMENT_ALIGNMENT)
+        let header = self.header(template, sequence);
+        header.record_bytes(payload as u64, DOCUMENT_ALIGNMENT)
+    }
+
+    /// What it takes in the log, once appended.
+    pub fn record_bytes(&self) -> u64 {
+        self.place.end - self.place.start
     }
 
     /// What the write buffer takes of it; nothing of a namespace.
@@ -78,7 +99,7 @@ impl Planned {
         let document = match self.action {
             Action::Put(_) => {
                 let bytes = self.record_bytes();
-                Some(DocumentAddress::new(self.offset, bytes, &self.key))
+                Some(DocumentAddress::new(self.place.start, bytes, &self.key))
             }
             Action::Delete => None,
             Action::Namespace | Action::DropNamespace => return None,

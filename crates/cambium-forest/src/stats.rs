@@ -7,11 +7,13 @@ use std::sync::Arc;
 use cambium_api::{Direction, KeyRange, Statistics};
 use cambium_base::Result;
 use cambium_io::sync::atomic::Ordering;
+use cambium_storage::record::RecordHeader;
 
 use crate::buffer::Buffer;
 use crate::core::{Core, lock};
 use crate::counters::of;
 use crate::cursor::EntryCursor;
+use crate::document::DOCUMENT_ALIGNMENT;
 use crate::index::Keys;
 use crate::nodes::{Nodes, PassingNodes};
 use crate::pieces::Source;
@@ -540,9 +542,8 @@ impl Core {
                 return Ok(bytes);
             };
             entries += 1;
-            bytes += (entry.key.len()
-                + entry.value.len()
-                + cambium_storage::record::RECORD_HEADER_BYTES) as u64;
+            let payload = (entry.key.len() + entry.value.len()) as u64;
+            bytes += RecordHeader::default().record_bytes(payload, DOCUMENT_ALIGNMENT);
         }
         if range.is_all() {
             return Ok(root.document_bytes.max(bytes));

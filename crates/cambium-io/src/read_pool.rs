@@ -24,7 +24,7 @@ use crate::batch::{
 };
 use crate::buffer::AlignedBuffer;
 use crate::step::{BackgroundTask, Executor, StepOutcome};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Mutex, MutexGuard, lock};
 
 /// Threads that read, for any number of queues.
 #[derive(Debug)]
@@ -58,11 +58,6 @@ struct Job {
 struct Inbox {
     finished: Mutex<Vec<ReadCompletion>>,
     arrived: Condvar,
-}
-
-/// No step runs under these locks, so a poisoned one holds no half change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Job {

@@ -13,7 +13,7 @@ pub(crate) const TABLE_MAGIC: [u8; 8] = *b"CMBMlsmt";
 /// First bytes of a manifest.
 pub(crate) const MANIFEST_MAGIC: [u8; 8] = *b"CMBMlsmm";
 /// Of tables, manifests and the superblock's payload.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 /// Levels of a tree; the last has no limit.
 pub(crate) const LEVELS: usize = 7;
 /// Bytes behind each block: compression and checksum.

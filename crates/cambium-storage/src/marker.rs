@@ -216,7 +216,7 @@ fn is_unfinished(file_system: &dyn FileSystem, path: &Path) -> Result<bool> {
 ///
 /// # Errors
 /// As [`read_marker`]; `NotAStore` for another engine's, `UnsupportedVersion`
-/// for a newer format.
+/// for a newer format, and for an older one: no release has written any so far.
 pub fn read_marker_of(
     file_system: &dyn FileSystem,
     path: &Path,
@@ -230,7 +230,7 @@ pub fn read_marker_of(
             what: format!("it is a store of engine {}, not of {engine}", marker.engine),
         });
     }
-    if marker.format_version > newest {
+    if marker.format_version != newest {
         return Err(Error::UnsupportedVersion {
             path: path.join(MARKER_NAME),
             found: marker.format_version,

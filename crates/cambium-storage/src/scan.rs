@@ -12,7 +12,7 @@ use cambium_base::{Error, Result};
 use cambium_io::File;
 
 use crate::log::LogGeometry;
-use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};
+use crate::record::{MOST_RECORD_HEADER_BYTES, NotARecord, RecordHeader};
 
 /// Bytes of a payload that come with a scanned record.
 pub const PREFIX_BYTES: usize = 32;
@@ -41,6 +41,11 @@ impl ScannedRecord {
     /// The first bytes of the payload, up to [`PREFIX_BYTES`].
     pub fn prefix(&self) -> &[u8] {
         &self.prefix[..PREFIX_BYTES.min(self.header.payload_bytes as usize)]
+    }
+
+    /// Where its payload begins.
+    pub fn payload_offset(&self) -> u64 {
+        self.offset + u64::from(self.header.header_bytes)
     }
 }
 
@@ -213,7 +218,7 @@ impl<'a> LogScanner<'a> {
             let offset = self.position;
             let seed = self.seed;
             let padding = (self.next_block(offset) - offset) as usize;
-            let bytes = self.bytes_at(offset, RECORD_HEADER_BYTES)?;
+            let bytes = self.bytes_at(offset, MOST_RECORD_HEADER_BYTES)?;
             let to_block = &bytes[..bytes.len().min(padding)];
             match RecordHeader::decode(bytes, &seed, offset) {
                 Ok(header) => match self.record(offset, header)? {
@@ -252,7 +257,7 @@ impl<'a> LogScanner<'a> {
         let seed = self.seed;
         let mut place = offset + self.geometry.alignment;
         while place < block.min(self.until) {
-            let bytes = self.bytes_at(place, RECORD_HEADER_BYTES)?;
+            let bytes = self.bytes_at(place, MOST_RECORD_HEADER_BYTES)?;
             if RecordHeader::decode(bytes, &seed, place).is_ok() {
                 return Ok(place);
             }
@@ -275,7 +280,7 @@ impl<'a> LogScanner<'a> {
             return Ok(None);
         }
         let total = header.total_bytes(self.geometry.alignment);
-        let payload_end = offset + RECORD_HEADER_BYTES as u64 + u64::from(header.payload_bytes);
+        let payload_end = offset + header.end() as u64;
         let prefix = match payload_end <= self.until {
             true => self.verify_payload(offset, &header)?,
             false => None,
@@ -303,7 +308,7 @@ impl<'a> LogScanner<'a> {
         let seed = self.seed;
         let mut block = self.next_block(offset);
         while block < end {
-            let bytes = self.bytes_at(block, RECORD_HEADER_BYTES)?;
+            let bytes = self.bytes_at(block, MOST_RECORD_HEADER_BYTES)?;
             if RecordHeader::decode(bytes, &seed, block).is_ok() {
                 return Ok(block);
             }
@@ -319,7 +324,7 @@ impl<'a> LogScanner<'a> {
     ) -> Result<Option<[u8; PREFIX_BYTES]>> {
         let mut prefix = [0; PREFIX_BYTES];
         let mut checksum = crc32c(&[]);
-        let mut position = offset + RECORD_HEADER_BYTES as u64;
+        let mut position = offset + u64::from(header.header_bytes);
         let mut left = header.payload_bytes as usize;
         let mut first = true;
         while left > 0 {
@@ -342,7 +347,7 @@ impl<'a> LogScanner<'a> {
     /// The payload of the record that this scan met last, where it is: `None` if it
     /// is longer than what is kept in memory. It was verified.
     pub fn payload_at_hand(&self, record: &ScannedRecord) -> Option<&[u8]> {
-        let start = record.offset + RECORD_HEADER_BYTES as u64;
+        let start = record.payload_offset();
         let from = usize::try_from(start.checked_sub(self.window_start)?).ok()?;
         let to = from.checked_add(record.header.payload_bytes as usize)?;
         self.window.get(from..to)
@@ -350,7 +355,7 @@ impl<'a> LogScanner<'a> {
 
     /// The payload of a record this scan met.
     pub fn payload(&mut self, record: &ScannedRecord) -> Result<Vec<u8>> {
-        let start = record.offset + RECORD_HEADER_BYTES as u64;
+        let start = record.payload_offset();
         let length = record.header.payload_bytes as usize;
         let window_end = self.window_start + self.window.len() as u64;
         let payload = if start >= self.window_start && start + length as u64 <= window_end {

@@ -250,9 +250,7 @@ fn read_copies(
             Err(error) if either && is_failed_read(&error) => failure = Some(error),
             // Neither a newer version, a failing disk nor a lack of handles is a damaged copy:
             // the other one may be older.
-            Err(error @ (Error::UnsupportedVersion { .. } | Error::Io { .. })) => {
-                return Err(error);
-            }
+            Err(error) if !error.is_corruption() => return Err(error),
             // Where no copy is sound, a later read may still succeed.
             Err(error) => failure = failure.filter(is_failed_read).or(Some(error)),
         }

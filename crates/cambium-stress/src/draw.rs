@@ -20,7 +20,6 @@ use crate::random::Random;
 const MOST: &[(&str, u64)] = &[
     ("size", 64 << 20),
     ("extend_bytes", 128 << 20),
-    ("zero_ahead_bytes", 64 << 20),
     ("coalesce_bytes", 16 << 20),
     ("preallocate_bytes", 128 << 20),
     ("reserve_bytes", 128 << 20),

@@ -25,7 +25,7 @@ use cambium_api::{Change, ChangeBatch, ChangeFeed, ChangeOptions, KeyRange, Oper
 use cambium_base::{Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Advice, File as _};
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
+use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, NotARecord, RecordHeader};
 
 use crate::core::{Core, lock};
 use crate::format::{ALIGNMENT, PREFIX_BYTES, SegmentKind, kind};
@@ -380,7 +380,10 @@ fn whole_record<'b>(
     offset: u64,
     bytes: &'b [u8],
 ) -> Result<Option<(RecordHeader, &'b [u8])>> {
-    match bytes.len() < RECORD_HEADER_BYTES {
+    // A short one may end before the longest header would.
+    let is_cut_off = bytes.len() < MOST_RECORD_HEADER_BYTES
+        && RecordHeader::decode(bytes, segment.log.seed(), offset) == Err(NotARecord::TooShort);
+    match is_cut_off {
         true => Ok(None),
         false => segment.log.parse_borrowed(offset, bytes),
     }
@@ -389,7 +392,7 @@ fn whole_record<'b>(
 /// Bytes of a record that begins here, as far as its header is there.
 fn record_bytes(part: &[u8]) -> usize {
     let header = RecordHeader::verified_before(part);
-    header.map_or(RECORD_HEADER_BYTES, |header| {
+    header.map_or(MOST_RECORD_HEADER_BYTES, |header| {
         header.total_bytes(ALIGNMENT) as usize
     })
 }

@@ -396,6 +396,7 @@ impl Core {
                 segment: victim.number,
                 offset: record.offset,
                 value_bytes: value_bytes as u32,
+                header_bytes: record.header.header_bytes,
             };
             let sequence = record.header.sequence.0;
             match scanner.payload_at_hand(&record) {

@@ -41,12 +41,12 @@ use std::path::{Path, PathBuf};
 use cambium_base::coding::{Decoder, u32_at};
 use cambium_base::layout::{Layout, field};
 use cambium_storage::log::LogGeometry;
-use cambium_storage::record::record_bytes;
+use cambium_storage::record::LEAST_RECORD_HEADER_BYTES;
 
 use crate::options::{Shape, Tuning};
 
 /// Newest format this program reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Begins every segment.
 pub const MAGIC: [u8; 8] = *b"CMBMvlog";
 /// Ends every segment's name.
@@ -111,14 +111,13 @@ pub const POINTER_BYTES: usize = 13;
 /// An inline value begins behind its tag.
 pub const INLINE_START: usize = 1;
 const TAG_INLINE: u8 = 1;
-const TAG_POINTER: u8 = 2;
 
 /// A value pointer.
 pub const POINTER_LAYOUT: Layout = Layout {
     name: "Value pointer",
     about: "What the LSM-tree holds for a key whose value lies in the value log. An inline value is a byte 1, then the value.",
     fields: &[
-        field(0, 1, "tag", "2"),
+        field(0, 1, "header_bytes", "of the record, 12 or more: it tells a pointer from an inline value"),
         field(1, 4, "segment", "number of the segment"),
         field(5, 4, "offset", "of the record, in units of 8 bytes"),
         field(9, 4, "value_bytes", "length of the value: with the key's it bounds the one read that fetches it"),
@@ -163,13 +162,15 @@ pub struct ValuePointer {
     pub offset: u64,
     /// Length of the value.
     pub value_bytes: u32,
+    /// Length of the record's header.
+    pub header_bytes: u8,
 }
 
 impl ValuePointer {
     /// As the LSM-tree keeps it.
     pub fn encode(&self) -> [u8; POINTER_BYTES] {
         let mut bytes = [0; POINTER_BYTES];
-        bytes[0] = TAG_POINTER;
+        bytes[0] = self.header_bytes;
         bytes[1..5].copy_from_slice(&self.segment.to_le_bytes());
         bytes[5..9].copy_from_slice(&((self.offset / ALIGNMENT) as u32).to_le_bytes());
         bytes[9..13].copy_from_slice(&self.value_bytes.to_le_bytes());
@@ -178,13 +179,9 @@ impl ValuePointer {
 
     /// Bytes its record takes in the log, for a full key of a length.
     pub fn record_bytes(&self, full_key_bytes: usize) -> u64 {
-        value_record_bytes(full_key_bytes, self.value_bytes)
+        let bytes = usize::from(self.header_bytes) + full_key_bytes;
+        (bytes as u64 + u64::from(self.value_bytes)).next_multiple_of(ALIGNMENT)
     }
-}
-
-/// Bytes that the record of a put takes in the log.
-pub fn value_record_bytes(full_key_bytes: usize, value_bytes: u32) -> u64 {
-    record_bytes(full_key_bytes as u64 + u64::from(value_bytes), ALIGNMENT)
 }
 
 /// What the LSM-tree holds for a key.
@@ -202,11 +199,15 @@ impl<'a> Stored<'a> {
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         match bytes {
             [TAG_INLINE, value @ ..] => Some(Stored::Inline(value)),
-            [TAG_POINTER, rest @ ..] if rest.len() == POINTER_BYTES - 1 => {
+            [header_bytes, rest @ ..]
+                if rest.len() == POINTER_BYTES - 1
+                    && usize::from(*header_bytes) >= LEAST_RECORD_HEADER_BYTES =>
+            {
                 Some(Stored::Pointer(ValuePointer {
                     segment: u32_at(rest, 0),
                     offset: u64::from(u32_at(rest, 4)) * ALIGNMENT,
                     value_bytes: u32_at(rest, 8),
+                    header_bytes: *header_bytes,
                 }))
             }
             _ => None,
@@ -338,6 +339,7 @@ mod tests {
             segment: 7,
             offset: 40_960,
             value_bytes: 1_000,
+            header_bytes: 17,
         };
         let bytes = pointer.encode();
         assert_eq!(Stored::decode(&bytes), Some(Stored::Pointer(pointer)));

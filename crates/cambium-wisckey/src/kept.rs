@@ -33,7 +33,7 @@ use cambium_io::BlockCache;
 use cambium_io::cache::{Block, CachedFile, Marks};
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use cambium_storage::log::LogFile;
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
+use cambium_storage::record::RecordHeader;
 
 use crate::format::{ALIGNMENT, ValuePointer, kind};
 
@@ -174,6 +174,7 @@ impl KeptStretch {
         let fits = begin == place
             && key == key_bytes as u64
             && u64::from(u32_at(entry, 8)) == key + u64::from(pointer.value_bytes)
+            && u32_at(entry, 12) == u32::from(pointer.header_bytes)
             && u64_at(entry, 16) == sequence;
         if !fits {
             return None;
@@ -182,7 +183,7 @@ impl KeptStretch {
         let start = HEADER_BYTES
             + self.records * ENTRY_BYTES
             + place as usize
-            + RECORD_HEADER_BYTES
+            + usize::from(pointer.header_bytes)
             + key_bytes;
         Some((&self.block, start..start + pointer.value_bytes as usize))
     }
@@ -301,7 +302,7 @@ fn put_entry(directory: &mut Vec<u8>, begin: u32, header: &RecordHeader) {
     directory.extend_from_slice(&begin.to_le_bytes());
     directory.extend_from_slice(&key_bytes.to_le_bytes());
     directory.extend_from_slice(&header.payload_bytes.to_le_bytes());
-    directory.extend_from_slice(&[0; 4]);
+    directory.extend_from_slice(&u32::from(header.header_bytes).to_le_bytes());
     directory.extend_from_slice(&header.sequence.0.to_le_bytes());
 }
 
@@ -312,9 +313,7 @@ fn record_at(log: &LogFile, offset: u64, bytes: &[u8], verified: bool) -> Option
         true => RecordHeader::decode(bytes, log.seed(), offset).ok()?,
         false => RecordHeader::verified_before(bytes)?,
     };
-    let payload = bytes
-        .get(RECORD_HEADER_BYTES..)?
-        .get(..header.payload_bytes as usize)?;
+    let payload = header.payload_in(bytes)?;
     if verified {
         header.check_payload(payload).ok()?;
     }

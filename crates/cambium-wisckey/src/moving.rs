@@ -6,6 +6,7 @@
 //! counts, as it does for those that writers wrote: one sync for many windows. Until
 //! then the old pointer and the old value are what a crash leaves.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cambium_base::{Durability, Result, SequenceNumber};
@@ -15,7 +16,7 @@ use cambium_storage::record::RecordHeader;
 
 use crate::collect::{Collector, Work};
 use crate::core::{Core, lock};
-use crate::format::{FLAG_MOVED, SegmentKind, ValuePointer, kind};
+use crate::format::{ALIGNMENT, FLAG_MOVED, SegmentKind, ValuePointer, kind};
 use crate::note::NoteItem;
 use crate::seeded_bug::SeededBug;
 use crate::segment::Segment;
@@ -43,9 +44,42 @@ impl<'v> LiveValue<'v> {
         LogEntry::new(kind::PUT, key.len() as u32, key, self.value)
     }
 
-    /// Bytes it takes in the log.
+    /// Bytes its record takes.
     pub fn record_bytes(&self) -> u64 {
         self.pointer.record_bytes(self.full_key.len())
+    }
+
+    fn payload_bytes(&self) -> u64 {
+        (self.full_key.len() + self.value.len()) as u64
+    }
+
+    /// The header of its next record, of which a template says what those of all have in
+    /// common.
+    fn header(&self, template: &RecordHeader) -> RecordHeader {
+        RecordHeader {
+            sequence: SequenceNumber(self.sequence),
+            auxiliary: self.full_key.len() as u32,
+            ..*template
+        }
+    }
+
+    /// Bytes its next record will take.
+    fn will_take(&self, template: &RecordHeader) -> u64 {
+        let header = self.header(template);
+        header.record_bytes(self.payload_bytes(), ALIGNMENT)
+    }
+}
+
+/// Where a value went.
+#[derive(Clone, Debug)]
+struct Moved {
+    place: Range<u64>,
+    header_bytes: u8,
+}
+
+impl Moved {
+    fn bytes(&self) -> u64 {
+        self.place.end - self.place.start
     }
 }
 
@@ -133,7 +167,7 @@ impl Core {
             let moved = self.append_moved(&output, rest)?;
             let (part, left) = rest.split_at(moved.len());
             rest = left;
-            work.bytes_written += moved.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+            work.bytes_written += moved.iter().map(Moved::bytes).sum::<u64>();
             work.values += part.len() as u64;
             work.write += self.since(started);
             let started = self.environment.clock.monotonic();
@@ -177,35 +211,34 @@ impl Core {
     }
 
     /// Appends as many values as the segment takes, at least one; answers where
-    /// each went, and its bytes.
-    fn append_moved(&self, output: &Segment, values: &[LiveValue<'_>]) -> Result<Vec<(u64, u64)>> {
-        let (session, synced_through) = {
+    /// each went.
+    fn append_moved(&self, output: &Segment, values: &[LiveValue<'_>]) -> Result<Vec<Moved>> {
+        let template = {
             let writer = lock(&self.writer);
-            (writer.session, writer.synced_through)
+            RecordHeader {
+                kind: kind::PUT,
+                flags: FLAG_MOVED,
+                synced_through: SequenceNumber(writer.synced_through),
+                session: writer.session,
+                ..RecordHeader::default()
+            }
         };
         let most = self.moved_segment_bytes();
         let start = output.log.end();
         let mut end = start;
         let mut count = 0;
         for value in values {
-            let bytes = value.record_bytes();
+            let bytes = value.will_take(&template);
             if count > 0 && end + bytes > most {
                 break;
             }
             end += bytes;
             count += 1;
         }
-        let header = RecordHeader {
-            kind: kind::PUT,
-            flags: FLAG_MOVED,
-            synced_through: SequenceNumber(synced_through),
-            session,
-            ..RecordHeader::default()
-        };
         let written = output
             .log
             .reserve_within(end - start, most)
-            .and_then(|()| append_pieces(output, &values[..count], &header));
+            .and_then(|()| append_pieces(output, &values[..count], &template));
         match written {
             Ok(moved) => {
                 self.counters
@@ -231,12 +264,12 @@ impl Core {
         &self,
         output: &Segment,
         values: &[LiveValue<'_>],
-        moved: &[(u64, u64)],
+        moved: &[Moved],
         seen: Option<&Seen>,
     ) -> Result<()> {
         // The next note must know the segment before any table points into it,
         // and must never think less of it alive than there is.
-        let all: u64 = moved.iter().map(|&(_, bytes)| bytes).sum();
+        let all: u64 = moved.iter().map(Moved::bytes).sum();
         output.add_value_bytes(all);
         lock(&self.writer).pending.push(segment_item(output));
         let mut not_needed = 0;
@@ -253,7 +286,7 @@ impl Core {
             };
             let missed = moved.iter().enumerate();
             let missed = missed.filter(|&(at, _)| relocated.get(at) != Some(&Relocation::Done));
-            not_needed += missed.map(|(_, &(_, bytes))| bytes).sum::<u64>();
+            not_needed += missed.map(|(_, moved)| moved.bytes()).sum::<u64>();
         }
         if not_needed > 0 {
             lock(&self.writer).pending.push(NoteItem::Garbage {
@@ -269,16 +302,17 @@ impl Core {
         &self,
         output: &Segment,
         values: &[LiveValue<'_>],
-        moved: &[(u64, u64)],
+        moved: &[Moved],
         seen: Option<&Seen>,
     ) -> Result<Vec<Relocation>> {
         let pointers: Vec<_> = values
             .iter()
             .zip(moved)
-            .map(|(value, &(offset, _))| {
+            .map(|(value, moved)| {
                 let to = ValuePointer {
                     segment: output.number,
-                    offset,
+                    offset: moved.place.start,
+                    header_bytes: moved.header_bytes,
                     ..value.pointer
                 };
                 (value.pointer.encode(), to.encode())
@@ -310,31 +344,29 @@ impl Core {
 }
 
 /// Appends values in pieces that are handed over one after the other; answers where each
-/// went, and its bytes. `header`: what all of them have in theirs.
+/// went.
 fn append_pieces(
     output: &Segment,
     values: &[LiveValue<'_>],
-    header: &RecordHeader,
-) -> Result<Vec<(u64, u64)>> {
+    template: &RecordHeader,
+) -> Result<Vec<Moved>> {
     let mut moved = Vec::with_capacity(values.len());
     let mut rest = values;
     while !rest.is_empty() {
         let mut bytes = 0;
         let fits = |value: &&LiveValue<'_>| {
-            bytes += value.record_bytes();
+            bytes += value.will_take(template);
             bytes <= WRITE_BYTES
         };
         let count = rest.iter().take_while(fits).count().max(1);
         let (piece, left) = rest.split_at(count);
         output.log.append_several(|log| {
             for value in piece {
-                let header = RecordHeader {
-                    sequence: SequenceNumber(value.sequence),
-                    auxiliary: value.full_key.len() as u32,
-                    ..*header
-                };
-                let offset = log.append(&header, &[value.full_key, value.value]);
-                moved.push((offset, value.record_bytes()));
+                let header = value.header(template);
+                moved.push(Moved {
+                    place: log.append(&header, &[value.full_key, value.value]),
+                    header_bytes: header.header_bytes_before(value.payload_bytes()) as u8,
+                });
             }
         });
         output.log.flush()?;

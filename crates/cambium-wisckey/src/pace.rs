@@ -5,11 +5,14 @@
 //! whether its key was there, and no device is asked. What was hidden, by the samples,
 //! and was not told of yet is garbage all the same ([`crate::choose`]).
 
+use std::ops::Range;
+
+use cambium_io::sync::atomic::Ordering;
+
 use crate::core::Core;
 use crate::format::kind;
 use crate::options::{Policy, Tuning};
 use crate::value_log::{LogEntry, Writer};
-use cambium_io::sync::atomic::Ordering;
 
 /// A write is sampled where its record runs over a multiple of this.
 const SAMPLE_BYTES: u64 = 32 << 10;
@@ -96,11 +99,11 @@ impl Core {
         }
     }
 
-    /// Samples a record at `offset` of the log, before it is in the tree. Called under
+    /// Samples a record at a place of the log, before it is in the tree. Called under
     /// the writer lock.
-    pub fn sample(&self, entry: &LogEntry<'_>, offset: u64) {
-        let end = offset + entry.record_bytes();
-        let bytes = end / SAMPLE_BYTES * SAMPLE_BYTES - offset / SAMPLE_BYTES * SAMPLE_BYTES;
+    pub fn sample(&self, entry: &LogEntry<'_>, place: Range<u64>) {
+        let bytes =
+            place.end / SAMPLE_BYTES * SAMPLE_BYTES - place.start / SAMPLE_BYTES * SAMPLE_BYTES;
         // Small values are garbage of the log whatever they hide.
         let counts = match entry.kind {
             kind::PUT => entry.second.len() > self.tuning.inline_bytes,

@@ -505,6 +505,7 @@ fn read_records(
                     segment: segment.number,
                     offset: record.offset,
                     value_bytes: second.len() as u32,
+                    header_bytes: header.header_bytes,
                 };
                 take(Record::Value(first, sequence, Some(&pointer.encode())))?;
             }

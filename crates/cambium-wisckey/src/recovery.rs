@@ -407,7 +407,8 @@ impl Core {
                     continue;
                 }
             };
-            self.put_in_tree(&tree, segment, found.offset, header.sequence.0, &entry);
+            let place = (found.offset, header.header_bytes);
+            self.put_in_tree(&tree, segment, place, header.sequence.0, &entry);
         }
         drop(tree);
         let names = self.change_names(&mut lock(&self.writer), names.into_iter());

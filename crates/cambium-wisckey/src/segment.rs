@@ -10,7 +10,7 @@ use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use cambium_io::{Alignment, BlockCache, File, FileSystem, OpenOptions};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::log::LogFile;
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
+use cambium_storage::record::RecordHeader;
 
 use crate::format::{self, FORMAT_VERSION, MAGIC, SegmentKind, ValuePointer, kind};
 use crate::kept::{Keeper, KeptStretches, LARGEST_KEPT, UNIT_BYTES};
@@ -328,7 +328,7 @@ impl Segment {
             return Err(self.damage(pointer.offset, "a value runs past its bounds"));
         };
         self.check_record(pointer, full_key, sequence, (&header, payload))?;
-        let start = RECORD_HEADER_BYTES + full_key.len();
+        let start = usize::from(header.header_bytes) + full_key.len();
         Ok(start..start + pointer.value_bytes as usize)
     }
 
@@ -344,6 +344,7 @@ impl Segment {
         let fits = header.kind == kind::PUT
             && header.auxiliary as usize == full_key.len()
             && header.sequence.0 == sequence
+            && header.header_bytes == pointer.header_bytes
             && payload.starts_with(full_key)
             && payload.len() - full_key.len() == pointer.value_bytes as usize;
         match fits {

@@ -17,7 +17,7 @@ use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::WriteQueue;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
-use cambium_storage::record::{RecordHeader, next_attempt, record_bytes};
+use cambium_storage::record::{RecordHeader, most_record_bytes, next_attempt};
 
 use crate::core::{Core, lock};
 use crate::format::{ALIGNMENT, LARGEST_SEGMENT, SegmentKind, kind};
@@ -94,9 +94,13 @@ impl<'a> LogEntry<'a> {
         }
     }
 
-    /// Bytes it takes in the log.
-    pub fn record_bytes(&self) -> u64 {
-        record_bytes((self.first.len() + self.second.len()) as u64, ALIGNMENT)
+    /// The most that it will take in the log.
+    pub fn most_bytes(&self) -> u64 {
+        most_record_bytes(self.payload_bytes(), ALIGNMENT)
+    }
+
+    pub fn payload_bytes(&self) -> u64 {
+        (self.first.len() + self.second.len()) as u64
     }
 
     /// How many deletes it counts as.
@@ -108,17 +112,15 @@ impl<'a> LogEntry<'a> {
         }
     }
 
-    fn header(&self, writer: &Writer, sequence: u64) -> RecordHeader {
+    /// Its header, of which a template says what the records of a group have in common.
+    pub fn header(&self, template: &RecordHeader, sequence: u64) -> RecordHeader {
         RecordHeader {
             kind: self.kind,
-            attempt: writer.attempt,
             sequence: SequenceNumber(sequence),
-            synced_through: SequenceNumber(writer.synced_through),
-            session: writer.session,
             batch_index: self.batch_index,
             batch_remaining: self.batch_remaining,
             auxiliary: self.auxiliary,
-            ..RecordHeader::default()
+            ..*template
         }
     }
 }
@@ -131,6 +133,32 @@ pub(crate) struct Appended {
     pub offset: u64,
     /// Of the first record.
     pub sequence: u64,
+    /// What the headers have in common.
+    pub template: RecordHeader,
+}
+
+impl Writer {
+    /// What the headers of its next records have in common.
+    fn template(&self) -> RecordHeader {
+        RecordHeader {
+            attempt: self.attempt,
+            synced_through: SequenceNumber(self.synced_through),
+            session: self.session,
+            ..RecordHeader::default()
+        }
+    }
+
+    /// Bytes that a group will take in the log.
+    fn bytes_of(&self, entries: &[LogEntry<'_>]) -> u64 {
+        let template = self.template();
+        let numbered = entries.iter().zip(self.next_sequence..);
+        numbered
+            .map(|(entry, sequence)| {
+                let header = entry.header(&template, sequence);
+                header.record_bytes(entry.payload_bytes(), ALIGNMENT)
+            })
+            .sum()
+    }
 }
 
 impl Core {
@@ -152,7 +180,7 @@ impl Core {
         };
         if entries.iter().all(makes_room) {
             // Who is refused here has no use for what the reserve still holds.
-            self.admit_if_broken(entries, durability)?;
+            self.admit_if_broken(writer, entries, durability)?;
             return self.with_reserve(Part::Most, || self.append_now(writer, entries, durability));
         }
         self.mend_reserve()?;
@@ -161,11 +189,16 @@ impl Core {
 
     /// Lets a group of deletes in where the reserve is not whole; one that opens it itself
     /// is the first that has a part of it.
-    fn admit_if_broken(&self, entries: &[LogEntry<'_>], durability: Durability) -> Result<()> {
+    fn admit_if_broken(
+        &self,
+        writer: &Writer,
+        entries: &[LogEntry<'_>],
+        durability: Durability,
+    ) -> Result<()> {
         if !self.reserve.is_broken() {
             return Ok(());
         }
-        let bytes: u64 = entries.iter().map(LogEntry::record_bytes).sum();
+        let bytes = writer.bytes_of(entries);
         self.admit_deletes(match durability {
             Durability::Synced => bytes.next_multiple_of(u64::from(self.shape.block_bytes)),
             _ => bytes,
@@ -178,7 +211,7 @@ impl Core {
         entries: &[LogEntry<'_>],
         durability: Durability,
     ) -> Result<Appended> {
-        let bytes: u64 = entries.iter().map(LogEntry::record_bytes).sum();
+        let bytes = writer.bytes_of(entries);
         let segment = self.active_segment(writer, bytes)?;
         if bytes > 0 {
             // Nothing ahead where it would be the reserve.
@@ -189,6 +222,7 @@ impl Core {
             segment.log.reserve_within(bytes, most)?;
         }
         let first = writer.next_sequence;
+        let template = writer.template();
         let before = segment.log.end();
         let result = match entries {
             [entry] if durability == Durability::Written => {
@@ -211,6 +245,7 @@ impl Core {
             segment,
             offset,
             sequence: first,
+            template,
         })
     }
 
@@ -226,12 +261,12 @@ impl Core {
         if entry.kind == kind::DELETE && self.has_bug(SeededBug::DeleteUnlogged) {
             return Ok(segment.log.end());
         }
-        let header = entry.header(writer, sequence);
+        let header = entry.header(&writer.template(), sequence);
         let payload = [entry.first, entry.second];
-        if let Some(offset) = segment.log.append_to_window(&header, &payload, u64::MAX) {
-            return Ok(offset);
+        if let Some(place) = segment.log.append_to_window(&header, &payload, u64::MAX) {
+            return Ok(place.start);
         }
-        let offset = segment.log.append(&header, &payload);
+        let offset = segment.log.append(&header, &payload).start;
         segment.log.flush()?;
         Ok(offset)
     }
@@ -244,12 +279,13 @@ impl Core {
         first: u64,
         durability: Durability,
     ) -> Result<u64> {
+        let template = writer.template();
         let offset = segment.log.append_several(|log| {
             for (index, entry) in entries.iter().enumerate() {
                 if entry.kind == kind::DELETE && self.has_bug(SeededBug::DeleteUnlogged) {
                     continue;
                 }
-                let header = entry.header(writer, first + index as u64);
+                let header = entry.header(&template, first + index as u64);
                 log.append(&header, &[entry.first, entry.second]);
             }
         });

@@ -113,6 +113,7 @@ mod tests {
                 segment: 1,
                 offset: number as u64 * 64,
                 value_bytes: 3,
+                header_bytes: 16,
             };
             window.add(
                 &[key, &value[..]].concat(),

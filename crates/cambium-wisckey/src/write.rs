@@ -23,7 +23,7 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_io::sync::with_taken;
 
 use crate::core::{Core, lock};
-use crate::format::{self, ValuePointer, full_key, kind, namespace_end, namespace_of};
+use crate::format::{self, ALIGNMENT, ValuePointer, full_key, kind, namespace_end, namespace_of};
 use crate::names::{NO_NAMESPACE, NameChange, Names, not_found};
 use crate::segment::Segment;
 use crate::value_log::{Appended, LogEntry, Writer};
@@ -343,7 +343,7 @@ impl Core {
             request.entries.push(Planned::drop_of(number));
         }
         let entries = request.entries.iter().map(Planned::log_entry);
-        Self::check_batch_bytes(entries.map(|entry| entry.record_bytes()).sum())?;
+        Self::check_batch_bytes(entries.map(|entry| entry.most_bytes()).sum())?;
         plan.requests.push((member, request.entries.len()));
         plan.entries.append(&mut request.entries);
         plan.user_bytes += request.user_bytes;
@@ -445,12 +445,15 @@ impl Core {
                     }
                     _ => None,
                 };
-                let offset = appended.offset + logged;
-                self.sample(entry, offset);
+                let header = entry.header(&appended.template, sequence);
+                let start = appended.offset + logged;
+                logged += header.record_bytes(entry.payload_bytes(), ALIGNMENT);
+                self.sample(entry, start..appended.offset + logged);
                 if let Some(tree_entry) = tree_entry {
-                    self.put_in_tree(&tree, &appended.segment, offset, sequence, &tree_entry);
+                    let header_bytes = header.header_bytes_before(entry.payload_bytes());
+                    let place = (start, header_bytes as u8);
+                    self.put_in_tree(&tree, &appended.segment, place, sequence, &tree_entry);
                 }
-                logged += entry.record_bytes();
                 sequence += 1;
             }
         }
@@ -469,12 +472,13 @@ impl Core {
             .fetch_add(entries.len() as u64, Ordering::Relaxed);
     }
 
-    /// Puts one write into the tree's write buffer.
+    /// Puts one write, whose record begins at an offset with a header of so many bytes, into
+    /// the tree's write buffer.
     pub fn put_in_tree(
         &self,
         tree: &cambium_lsm::Writer<'_>,
         segment: &Segment,
-        offset: u64,
+        (offset, header_bytes): (u64, u8),
         sequence: u64,
         entry: &TreeEntry<'_>,
     ) {
@@ -494,6 +498,7 @@ impl Core {
                     segment: segment.number,
                     offset,
                     value_bytes,
+                    header_bytes,
                 };
                 tree.put(sequence, key, &pointer.encode());
                 segment.add_value_bytes(pointer.record_bytes(key.len()));

@@ -91,7 +91,6 @@ impl EntryCache {
         let (sequence, value) = self.values.get(key, at)?;
         Some(ReadEntry {
             sequence: SequenceNumber(sequence),
-            single: true,
             value,
         })
     }

@@ -13,6 +13,9 @@ use crate::format::FileRef;
 use crate::options::Shape;
 use cambium_base::FileNumber;
 
+/// In place of a number of string keys: the next opening counts them.
+pub const UNCOUNTED: u64 = u64::MAX;
+
 /// The store's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Catalog {
@@ -34,7 +37,7 @@ pub struct Catalog {
     pub hash_seed: u32,
     /// Buckets of string keys.
     pub buckets: u64,
-    /// String keys in all buckets.
+    /// String keys in all buckets; [`UNCOUNTED`] after a repair that has not come to its end.
     pub string_keys: u64,
     /// Bytes written since the store was made: of users, data files, commit
     /// logs, index and compaction. For statistics only.

@@ -17,7 +17,7 @@ use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
 use crate::bucket::Bucket;
-use crate::catalog::TableEntry;
+use crate::catalog::{TableEntry, UNCOUNTED};
 use crate::changes::past::KeptFile;
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
@@ -158,9 +158,12 @@ impl StoreCheck<'_> {
         if self.core.shape.keys == Keys::String {
             let found = self.string_keys;
             if self.report.is_sound() && found != catalog.string_keys {
+                let known = match catalog.string_keys {
+                    UNCOUNTED => "that a repair has not come to its end".to_string(),
+                    known => known.to_string(),
+                };
                 let what = format!(
-                    "the buckets hold {found} keys, and the superblock says {}; `cambium repair` counts them",
-                    catalog.string_keys
+                    "the buckets hold {found} keys, and the superblock says {known}; `cambium repair` counts them"
                 );
                 self.damage(&superblock::copy_path(&self.core.path, 0), 0, what)?;
             }

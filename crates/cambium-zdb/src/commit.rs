@@ -1,4 +1,4 @@
-//! Committing a plan: the way of a group's entries to the device.
+//! Committing a group: the way of its entries to the device.
 //!
 //! 1. Entries are numbered and appended to their data files, with space
 //!    allocated before, so that a full disk refuses them before a byte is written.
@@ -13,6 +13,7 @@
 //! A crash between any two steps leaves a suffix to be dropped. A failed write
 //! or sync stops all further writes; a full disk takes back what was appended.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use cambium_api::Written;
@@ -21,72 +22,212 @@ use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::health::found_no_space;
 use cambium_storage::log::LogFile;
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader, next_attempt, record_bytes};
+use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, RecordHeader, next_attempt};
 
 use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
 use crate::format::{
-    FRAME_ENTRY_BYTES, FRAME_HEAD_BYTES, FrameEntry, encode_frame_entry, entry_prefix, frame_head,
-    kind,
+    ENTRY_PREFIX_BYTES, FRAME_ENTRY_BYTES, FRAME_HEAD_BYTES, FrameEntry, encode_frame_entry,
+    entry_prefix, frame_head, kind,
 };
 use crate::options::Keys;
 use crate::seeded_bug::SeededBug;
-use crate::write::{Plan, Planned};
+use crate::table::{LockedPieces, Table};
+
+/// A table that takes entries, with its data files by place. Only a holder of the writer
+/// lock closes a table or replaces a data file, so a target stays true under the lock.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub table: Arc<Table>,
+    files: Vec<Arc<DataFile>>,
+}
+
+impl Target {
+    pub fn new(table: Arc<Table>) -> Self {
+        Target {
+            files: table.current_files(),
+            table,
+        }
+    }
+
+    fn file_of(&self, key: u64) -> &Arc<DataFile> {
+        &self.files[self.table.place_of(key)]
+    }
+}
+
+/// A change of one key on its way to the device.
+pub(crate) struct Entry<'v> {
+    pub key: u64,
+    pub value: Cow<'v, [u8]>,
+    /// Its table, in the targets of the group.
+    pub target: usize,
+    pub removes: bool,
+    pub flags: u8,
+    pub auxiliary: u32,
+    pub batch_index: u32,
+    pub batch_remaining: u32,
+    /// Set by the append.
+    pub position: u64,
+}
+
+impl<'v> Entry<'v> {
+    /// A put on its own.
+    pub fn put(key: u64, value: impl Into<Cow<'v, [u8]>>, target: usize) -> Self {
+        Entry {
+            key,
+            value: value.into(),
+            target,
+            removes: false,
+            flags: 0,
+            auxiliary: 0,
+            batch_index: 0,
+            batch_remaining: 0,
+            position: 0,
+        }
+    }
+
+    fn kind(&self) -> u8 {
+        match self.removes {
+            true => kind::DELETE,
+            false => kind::PUT,
+        }
+    }
+}
+
+/// Entries that are written together.
+pub(crate) struct Group<'g, 'v> {
+    pub targets: &'g [Arc<Target>],
+    pub entries: &'g mut [Entry<'v>],
+    /// How many entries each request has, in their order.
+    pub counts: &'g [usize],
+    pub durability: Durability,
+    pub user_bytes: u64,
+}
+
+/// What a group appends to one data file.
+struct Share<'g> {
+    file: &'g Arc<DataFile>,
+    /// Its entries, by their places in the group.
+    entries: Vec<usize>,
+    bytes: u64,
+    /// Where the file ended before.
+    end: u64,
+}
 
 impl Core {
-    /// Writes a plan; answers the sequence number of its first entry.
-    pub(crate) fn write_plan(&self, writer: &mut Writer, plan: &mut Plan) -> Result<u64> {
+    /// Writes a group; answers the sequence number of its first entry.
+    pub(crate) fn write_group(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group<'_, '_>,
+    ) -> Result<u64> {
         self.check_writable()?;
-        let durability = plan.durability.unwrap_or_default();
         let first = writer.next_sequence;
-        self.reserve(plan)?;
-        let ends = self.append(writer, plan, first);
-        let frame = self.frame_for(writer, plan, durability, first);
-        let written = self.hand_over(writer, plan, durability, frame.is_some());
-        if let Err(error) = written {
-            return Err(self.take_back(writer, ends, error));
+        let last = first + group.entries.len() as u64 - 1;
+        let logged = match self.store_in_window(writer, group) {
+            Some(bytes) => bytes,
+            None => self.append_and_sync(writer, group, (first, last))?,
+        };
+        writer.next_sequence = last + 1;
+        self.apply(group, first);
+        self.note_progress(writer, logged, group.user_bytes);
+        Ok(first)
+    }
+
+    fn header_of(&self, writer: &Writer, entry: &Entry<'_>, index: usize) -> RecordHeader {
+        RecordHeader {
+            kind: entry.kind(),
+            flags: entry.flags,
+            attempt: writer.attempt,
+            sequence: SequenceNumber(writer.next_sequence + index as u64),
+            synced_through: SequenceNumber(writer.synced_through),
+            session: writer.session,
+            batch_index: entry.batch_index,
+            batch_remaining: entry.batch_remaining,
+            auxiliary: entry.auxiliary,
+            ..RecordHeader::default()
         }
-        if durability == Durability::Synced {
-            let last = first + plan.entries.len() as u64 - 1;
+    }
+
+    /// Stores a single `Written` entry in the window of its file, which has space already.
+    /// `None` where there is no room; nothing was done then.
+    fn store_in_window(&self, writer: &mut Writer, group: &mut Group<'_, '_>) -> Option<u64> {
+        let [entry] = &mut *group.entries else {
+            return None;
+        };
+        let unlogged = entry.removes && self.has_bug(SeededBug::DeleteUnlogged);
+        if group.durability != Durability::Written || writer.any_buffered || unlogged {
+            return None;
+        }
+        let file = group.targets[entry.target].file_of(entry.key);
+        let header = self.header_of(writer, entry, 0);
+        let prefix = entry_prefix(self.environment.clock.wall_nanoseconds(), entry.key);
+        let limit = self.shape.slots.max_position();
+        let payload = [&prefix[..], &entry.value];
+        let place = file.log.append_to_window(&header, &payload, limit)?;
+        entry.position = place.start;
+        self.mark_dirty(writer, file, false);
+        Some(place.end - place.start)
+    }
+
+    /// Appends the entries to their files' buffers, and hands them over and syncs them as
+    /// the durability asks; answers the bytes.
+    fn append_and_sync(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group<'_, '_>,
+        (first, last): (u64, u64),
+    ) -> Result<u64> {
+        let shares = self.reserve(writer, group)?;
+        self.append(writer, group, &shares);
+        let frame = self.frame_for(writer, group, first);
+        let written = self.hand_over(writer, group.durability, &shares, frame.is_some());
+        if let Err(error) = written {
+            return Err(self.take_back(writer, &shares, error));
+        }
+        if group.durability == Durability::Synced {
             self.make_durable(writer, frame, last, first)
                 .map_err(|error| self.poisoned(error))?;
             self.note_synced(writer, last);
         }
-        writer.next_sequence = first + plan.entries.len() as u64;
-        self.apply_plan(plan, first);
-        let logged = plan
-            .entries
-            .iter()
-            .map(|entry| record_bytes(entry.payload_bytes(), self.shape.alignment))
-            .sum::<u64>();
-        self.note_progress(writer, logged, plan.user_bytes);
-        Ok(first)
+        Ok(shares.iter().map(|share| share.bytes).sum())
     }
 
     /// Allocates space for all entries in their files.
-    fn reserve(&self, plan: &Plan) -> Result<()> {
-        // Few files, so a list is searched faster than a map.
-        let mut needed: Vec<(&Arc<DataFile>, u64)> = Vec::new();
-        for entry in &plan.entries {
-            let bytes = record_bytes(entry.payload_bytes(), self.shape.alignment);
-            match needed
-                .iter_mut()
-                .find(|(file, _)| Arc::ptr_eq(file, &entry.file))
-            {
-                Some((_, sum)) => *sum += bytes,
-                None => needed.push((&entry.file, bytes)),
-            }
+    fn reserve<'g>(&self, writer: &Writer, group: &Group<'g, '_>) -> Result<Vec<Share<'g>>> {
+        // Few files, and neighbours of a key are found at the end.
+        let mut shares: Vec<Share<'g>> = Vec::new();
+        for (index, entry) in group.entries.iter().enumerate() {
+            let file = group.targets[entry.target].file_of(entry.key);
+            let known = shares
+                .iter()
+                .rposition(|share| Arc::ptr_eq(share.file, file));
+            let at = known.unwrap_or_else(|| {
+                shares.push(Share {
+                    file,
+                    entries: Vec::new(),
+                    bytes: 0,
+                    end: 0,
+                });
+                shares.len() - 1
+            });
+            let header = self.header_of(writer, entry, index);
+            let payload = (ENTRY_PREFIX_BYTES + entry.value.len()) as u64;
+            shares[at].bytes += header.record_bytes(payload, self.shape.alignment);
+            shares[at].entries.push(index);
         }
         // In an order that does not hang on which file came first.
-        needed.sort_by_key(|(file, _)| file.file.number.0);
-        needed
-            .into_iter()
-            .try_for_each(|(file, bytes)| self.reserve_in(file, bytes))
+        shares.sort_by_key(|share| share.file.file.number.0);
+        for share in &mut shares {
+            share.end = self.reserve_in(share.file, share.bytes)?;
+        }
+        Ok(shares)
     }
 
-    /// Allocates space in one file.
-    pub(crate) fn reserve_in(&self, file: &DataFile, bytes: u64) -> Result<()> {
-        if file.log.end() + bytes > self.shape.slots.max_position() {
+    /// Allocates space in one file; answers where it ends.
+    fn reserve_in(&self, file: &DataFile, bytes: u64) -> Result<u64> {
+        let end = file.log.end();
+        if end + bytes > self.shape.slots.max_position() {
             return Err(Error::LimitExceeded(format!(
                 "{} would pass {} bytes, the most that slot_bytes={} and alignment={} can address; compact it, or create a store with larger slots",
                 file.log.path().display(),
@@ -95,63 +236,51 @@ impl Core {
                 self.shape.alignment
             )));
         }
-        file.log.reserve(bytes)
+        file.log.reserve(bytes)?;
+        Ok(end)
     }
 
-    /// Appends the entries to their files' buffers; answers where each file
-    /// ended before.
-    fn append(&self, writer: &Writer, plan: &mut Plan, first: u64) -> Vec<(Arc<DataFile>, u64)> {
-        let mut ends: Vec<(Arc<DataFile>, u64)> = Vec::new();
+    /// Appends the entries, in the order of their numbers along each file.
+    fn append(&self, writer: &Writer, group: &mut Group<'_, '_>, shares: &[Share<'_>]) {
         let time = self.environment.clock.wall_nanoseconds();
-        for (index, entry) in plan.entries.iter_mut().enumerate() {
-            if !ends.iter().any(|(file, _)| Arc::ptr_eq(file, &entry.file)) {
-                ends.push((entry.file.clone(), entry.file.log.end()));
-            }
-            let header = RecordHeader {
-                kind: entry.kind(),
-                flags: entry.flags,
-                attempt: writer.attempt,
-                sequence: SequenceNumber(first + index as u64),
-                synced_through: SequenceNumber(writer.synced_through),
-                session: writer.session,
-                batch_index: entry.batch_index,
-                batch_remaining: entry.batch_remaining,
-                auxiliary: entry.auxiliary,
-                ..RecordHeader::default()
-            };
-            if entry.removes && self.has_bug(SeededBug::DeleteUnlogged) {
-                continue;
-            }
-            let prefix = entry_prefix(time, entry.key);
-            entry.position = entry.file.log.append(&header, &[&prefix, &entry.value]);
+        for share in shares {
+            share.file.log.append_several(|log| {
+                for &index in &share.entries {
+                    let entry = &mut group.entries[index];
+                    if entry.removes && self.has_bug(SeededBug::DeleteUnlogged) {
+                        continue;
+                    }
+                    let header = self.header_of(writer, entry, index);
+                    let prefix = entry_prefix(time, entry.key);
+                    entry.position = log.append(&header, &[&prefix, &entry.value]).start;
+                }
+            });
         }
-        ends
     }
 
     /// The frame for the commit log, if the group is synced, small, and fits.
     fn frame_for(
         &self,
         writer: &mut Writer,
-        plan: &Plan,
-        durability: Durability,
+        group: &Group<'_, '_>,
         first: u64,
     ) -> Option<(RecordHeader, Vec<u8>)> {
-        let bytes: u64 = plan
+        let bytes: u64 = group
             .entries
             .iter()
             .map(|entry| (FRAME_ENTRY_BYTES + entry.value.len()) as u64)
             .sum();
-        if durability != Durability::Synced
-            || plan.entries.is_empty()
+        if group.durability != Durability::Synced
+            || group.entries.is_empty()
             || bytes > self.tuning.commit_group_bytes
             || !self.make_room_in_commit_log(writer, bytes)
         {
             return None;
         }
         let time = self.environment.clock.wall_nanoseconds();
-        let mut payload = frame_head(time, plan.entries.len() as u32);
+        let mut payload = frame_head(time, group.entries.len() as u32);
         payload.reserve(bytes as usize);
-        for entry in &plan.entries {
+        for entry in &*group.entries {
             let framed = FrameEntry {
                 kind: entry.kind(),
                 flags: entry.flags,
@@ -177,7 +306,7 @@ impl Core {
     /// to the other log when the active one is full and the other free.
     fn make_room_in_commit_log(&self, writer: &mut Writer, bytes: u64) -> bool {
         let limit = self.shape.commit_log_bytes;
-        let needed = bytes + RECORD_HEADER_BYTES as u64 + 16;
+        let needed = bytes + MOST_RECORD_HEADER_BYTES as u64 + 16;
         let fits = |log: &LogFile, end: u64| {
             (end + needed).next_multiple_of(log.geometry().block)
                 <= limit.max(log.geometry().block * 4)
@@ -201,26 +330,22 @@ impl Core {
     fn hand_over(
         &self,
         writer: &mut Writer,
-        plan: &Plan,
         durability: Durability,
+        shares: &[Share<'_>],
         framed: bool,
     ) -> Result<()> {
-        for entry in &plan.entries {
-            self.mark_dirty(writer, &entry.file, framed);
+        for share in shares {
+            self.mark_dirty(writer, share.file, framed);
         }
+        let mut logs = shares.iter().map(|share| &share.file.log);
         if durability == Durability::Buffered {
             writer.any_buffered = true;
-            return plan
-                .entries
-                .iter()
-                .filter(|entry| entry.file.log.buffered_bytes() > self.tuning.buffer_bytes)
-                .try_for_each(|entry| entry.file.log.flush());
+            return logs
+                .filter(|log| log.buffered_bytes() > self.tuning.buffer_bytes)
+                .try_for_each(LogFile::flush);
         }
         if durability == Durability::Written && !writer.any_buffered {
-            return plan
-                .entries
-                .iter()
-                .try_for_each(|entry| entry.file.log.flush());
+            return logs.try_for_each(LogFile::flush);
         }
         // Nothing may be handed over before what was written earlier.
         for file in &writer.dirty {
@@ -235,7 +360,7 @@ impl Core {
 
     /// Notes that a file is about to get bytes that are not synced, in the
     /// commit log or nowhere else yet.
-    pub(crate) fn mark_dirty(&self, writer: &mut Writer, file: &Arc<DataFile>, framed: bool) {
+    fn mark_dirty(&self, writer: &mut Writer, file: &Arc<DataFile>, framed: bool) {
         // Only the writer sets these; it is cheaper to look first.
         if !file.dirty.load(Ordering::Acquire) {
             file.dirty.store(true, Ordering::Release);
@@ -248,12 +373,7 @@ impl Core {
 
     /// Undoes an append that failed for lack of space; any other failure
     /// stops all writes.
-    pub(crate) fn take_back(
-        &self,
-        writer: &mut Writer,
-        ends: Vec<(Arc<DataFile>, u64)>,
-        error: Error,
-    ) -> Error {
+    fn take_back(&self, writer: &mut Writer, shares: &[Share<'_>], error: Error) -> Error {
         if !found_no_space(&error) {
             return self.poisoned(error);
         }
@@ -262,8 +382,8 @@ impl Core {
             Ok(next) => next,
             Err(exhausted) => return self.poisoned(exhausted),
         };
-        for (file, end) in ends {
-            if let Err(failure) = file.log.cut_back(end) {
+        for share in shares {
+            if let Err(failure) = share.file.log.cut_back(share.end) {
                 return self.poisoned(failure);
             }
         }
@@ -356,69 +476,98 @@ impl Core {
 
     /// Points the slots at the entries and lets readers see them, a request
     /// at a time.
-    fn apply_plan(&self, plan: &Plan, first: u64) {
+    fn apply(&self, group: &Group<'_, '_>, first: u64) {
         let _applying = lock(&self.apply);
         if self.shape.keys == Keys::Integer {
-            let keys = plan
-                .entries
-                .iter()
-                .map(|entry| Written::IntegerKey(entry.key));
+            let keys = group.entries.iter();
+            let keys = keys.map(|entry| Written::IntegerKey(entry.key));
             self.recent.note((first..).zip(keys));
         }
         let mut start = 0;
-        for &(_, count) in &plan.requests {
-            let entries = &plan.entries[start..start + count];
-            let sequence = first + start as u64;
+        for &count in group.counts {
+            let entries = &group.entries[start..start + count];
             let split = self
                 .buckets
                 .begin_split_if(entries.first().map_or(0, |entry| entry.flags));
-            self.keep_replaced(entries, sequence);
-            for entry in entries {
-                let slot = match entry.removes {
-                    true => Slot::Deleted,
-                    false => Slot::Position(entry.position),
-                };
-                entry
-                    .table
-                    .set_slot(entry.key, slot, || self.cache.remove(entry.key));
-                entry.file.entries.fetch_add(1, Ordering::Relaxed);
-                if let Some(delta) = (entry.auxiliary != 0).then_some(entry.auxiliary as i32) {
-                    self.buckets.add_keys(i64::from(delta));
-                }
+            if self.history.open_snapshots() > 0 {
+                self.keep_replaced(group.targets, entries, first + start as u64);
             }
             start += count;
-            self.visible
-                .fetch_max(first + start as u64 - 1, Ordering::AcqRel);
-            if count > 1 {
-                self.history.release_batch();
+            self.publish(group.targets, entries, first + start as u64 - 1);
+            let added = entries
+                .iter()
+                .map(|entry| i64::from(entry.auxiliary as i32));
+            match added.sum() {
+                0 => {}
+                added => self.buckets.add_keys(added),
             }
             drop(split);
         }
     }
 
-    /// Keeps what snapshots, and readers who come between, may need.
-    fn keep_replaced(&self, entries: &[Planned], sequence: u64) {
-        let snapshots = self.history.open_snapshots() > 0;
-        if !snapshots && entries.len() < 2 {
-            return;
-        }
-        let replaced = entries.iter().enumerate().map(|(index, entry)| {
+    /// Keeps what snapshots may need.
+    fn keep_replaced(&self, targets: &[Arc<Target>], entries: &[Entry<'_>], first: u64) {
+        for (sequence, entry) in (first..).zip(entries) {
             // The writer has loaded the piece, so this cannot fail.
-            let before = entry.table.locate(entry.key).unwrap_or_default();
-            (entry.key, sequence + index as u64, before)
-        });
-        if snapshots {
-            for (key, replaced_at, before) in replaced.clone() {
-                self.history.keep(key, replaced_at, before);
-            }
+            let before = targets[entry.target].table.locate(entry.key);
+            self.history
+                .keep(entry.key, sequence, before.unwrap_or_default());
         }
-        if entries.len() > 1 {
-            self.history.keep_batch(replaced);
+    }
+
+    /// Points the slots at the entries of one request, whose last sequence number is
+    /// `last`, and makes them visible, under the locks of all their pieces: a reader meets
+    /// all of the request or nothing.
+    ///
+    /// Values are cached by key alone, and read without these locks. All old ones go before
+    /// the first new one comes, so no reader meets one key of the request new and then
+    /// another one old. Readers fill the cache under the lock of a key's piece: none does
+    /// meanwhile.
+    fn publish(&self, targets: &[Arc<Target>], entries: &[Entry<'_>], last: u64) {
+        let outside = self.has_bug(SeededBug::CacheOutsideLocks) && entries.len() > 1;
+        let forget = |entry: &Entry<'_>| self.cache.remove(entry.key);
+        let refresh = || {
+            let puts = entries.iter().filter(|entry| !entry.removes);
+            puts.for_each(|entry| self.cache.update(entry.key, &entry.value));
+        };
+        let was_warm = self.cache.has_values();
+        if outside && was_warm {
+            entries.iter().for_each(forget);
+        }
+        let mut locked = LockedPieces::default();
+        let mut point_at = |entry: &Entry<'_>| {
+            let target = &targets[entry.target];
+            let slot = match entry.removes {
+                true => Slot::Deleted,
+                false => Slot::Position(entry.position),
+            };
+            let before = locked.set(&target.table, entry.key, slot);
+            target.file_of(entry.key).count_entry(before, slot);
+            // A put on its own is cached below in any case.
+            if (entries.len() > 1 || entry.removes) && !outside && self.cache.has_values() {
+                forget(entry);
+            }
+        };
+        // Pieces are locked in the order of their keys.
+        if entries.is_sorted_by_key(|entry| entry.key) {
+            entries.iter().for_each(point_at);
+        } else {
+            let mut sorted: Vec<&Entry<'_>> = entries.iter().collect();
+            sorted.sort_unstable_by_key(|entry| entry.key);
+            sorted.into_iter().for_each(&mut point_at);
+        }
+        self.visible.fetch_max(last, Ordering::AcqRel);
+        if !outside && self.cache.has_values() {
+            refresh();
+        }
+        drop(locked);
+        if outside && was_warm {
+            refresh();
         }
     }
 
     /// Counts what was written, and announces a checkpoint where enough was.
-    pub(crate) fn note_progress(&self, writer: &mut Writer, logged: u64, user_bytes: u64) {
+    fn note_progress(&self, writer: &mut Writer, logged: u64, user_bytes: u64) {
         writer.bytes_since_checkpoint += logged;
         self.counters
             .user_bytes

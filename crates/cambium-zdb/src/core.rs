@@ -13,13 +13,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use cambium_api::{MemoryPlan, RecentWrites};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard, OnceLock, RwLock};
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
+pub(crate) use cambium_io::sync::{lock, read, write};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::consumers::Consumers;
@@ -30,6 +31,7 @@ use cambium_storage::superblock::Superblock;
 use crate::cache::EntryCache;
 use crate::catalog::{Catalog, TableEntry};
 use crate::changes::past::Past;
+use crate::commit::Target;
 use crate::compact::Compaction;
 use crate::data_file::{DataFile, Home};
 use crate::format::FileRef;
@@ -125,6 +127,9 @@ pub(crate) struct Writer {
     /// Some file may hold bytes that only this process has.
     pub any_buffered: bool,
     pub bytes_since_checkpoint: u64,
+    /// Open tables that were written to, by number; let go where a table is closed or a
+    /// data file is replaced.
+    pub targets: BTreeMap<u64, Arc<Target>>,
 }
 
 /// One of the two commit logs.
@@ -153,12 +158,6 @@ pub(crate) enum CellState {
     Closed(TableEntry),
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while holding a lock is a bug of ours that the caller has seen;
-    // the state under every lock here is consistent between statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Core {
     /// Refuses calls after a close.
     pub fn check_open(&self) -> Result<()> {
@@ -180,7 +179,7 @@ impl Core {
     }
 
     pub fn has_bug(&self, bug: SeededBug) -> bool {
-        self.tuning.seeded_bug == Some(bug)
+        self.tuning.seeded_bug.is(bug)
     }
 
     /// The number of the table that covers a key.
@@ -197,7 +196,7 @@ impl Core {
     pub fn with_open_table<R>(&self, key: u64, work: impl FnOnce(&Arc<Table>) -> R) -> Option<R> {
         let tables = self.tables.load();
         let cell = tables.get(&self.table_number(key))?;
-        let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = read(&cell.state);
         match &*state {
             CellState::Open(table) => {
                 self.note_use(table);
@@ -207,7 +206,7 @@ impl Core {
         }
     }
 
-    fn note_use(&self, table: &Table) {
+    pub fn note_use(&self, table: &Table) {
         let tick = self.clock_tick.load(Ordering::Relaxed);
         if table.last_used.load(Ordering::Relaxed) != tick {
             table.last_used.store(tick, Ordering::Relaxed);
@@ -225,13 +224,13 @@ impl Core {
             return Ok(None);
         };
         {
-            let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
+            let state = read(&cell.state);
             if let CellState::Open(table) = &*state {
                 self.note_use(table);
                 return Ok(Some(table.clone()));
             }
         }
-        let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = write(&cell.state);
         let table = match &*state {
             CellState::Open(table) => table.clone(),
             CellState::Closed(entry) => {
@@ -259,7 +258,7 @@ impl Core {
             .load()
             .values()
             .filter_map(|cell| {
-                let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
+                let state = read(&cell.state);
                 match &*state {
                     CellState::Open(table) => Some(table.clone()),
                     CellState::Closed(_) => None,
@@ -403,8 +402,7 @@ impl Core {
     pub fn close_tables_beyond_limit(&self) {
         if self.excess_tables() > 0 {
             let maintenance = lock(&self.maintenance);
-            let _writer = lock(&self.writer);
-            self.close_tables(&maintenance.catalog);
+            self.close_tables(&maintenance.catalog, &mut lock(&self.writer));
         }
     }
 
@@ -413,15 +411,14 @@ impl Core {
     fn close_tables_without_waiting(&self) {
         if self.excess_tables() > 0
             && let Ok(maintenance) = self.maintenance.try_lock()
-            && let Ok(_writer) = self.writer.try_lock()
+            && let Ok(mut writer) = self.writer.try_lock()
         {
-            self.close_tables(&maintenance.catalog);
+            self.close_tables(&maintenance.catalog, &mut writer);
         }
     }
 
-    /// The caller holds the writer lock. An eighth of the limit is closed ahead, since
-    /// each call looks at all tables.
-    fn close_tables(&self, catalog: &Catalog) {
+    /// An eighth of the limit is closed ahead, since each call looks at all tables.
+    fn close_tables(&self, catalog: &Catalog, writer: &mut Writer) {
         let mut open: Vec<(u64, u64)> = self
             .open_tables()
             .iter()
@@ -439,7 +436,8 @@ impl Core {
             if excess == 0 {
                 break;
             }
-            let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
+            writer.targets.remove(&number);
+            let mut state = write(&cell.state);
             let CellState::Open(table) = &*state else {
                 continue;
             };

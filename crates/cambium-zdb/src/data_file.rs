@@ -4,14 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cambium_base::coding::{u32_at, u64_at};
+use cambium_api::Seeded;
 use cambium_base::{Error, FileIdentity, Result, SequenceNumber, StoreId, Value};
+use cambium_index::Slot;
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::{FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Record};
-use cambium_storage::record::RECORD_HEADER_BYTES;
+use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, RecordHeader};
 
 use crate::catalog::DataEntry;
 use crate::core::lock;
@@ -29,7 +30,7 @@ pub(crate) struct Home {
     /// False for a check, which opens nothing for writing.
     pub writable: bool,
     /// Only in tests.
-    pub seeded_bug: Option<SeededBug>,
+    pub seeded_bug: Seeded<SeededBug>,
 }
 
 impl Home {
@@ -83,8 +84,6 @@ pub(crate) struct DataFile {
 #[derive(Clone, Debug)]
 pub(crate) struct ReadEntry {
     pub sequence: SequenceNumber,
-    /// Alone in its batch.
-    pub single: bool,
     pub value: Value,
 }
 
@@ -191,14 +190,14 @@ impl DataFile {
 
     /// Reads an entry and believes every byte of it: a seeded bug.
     pub fn read_unverified(&self, position: u64) -> Result<ReadEntry> {
-        let mut header = [0; RECORD_HEADER_BYTES];
+        let mut bytes = [0; MOST_RECORD_HEADER_BYTES];
         let file = self.log.file();
-        file.read_exact_at(&mut header, position)?;
-        let mut payload = vec![0; (u32_at(&header, 8) as usize).min(1 << 20)];
-        file.read_at(&mut payload, position + RECORD_HEADER_BYTES as u64)?;
+        let count = file.read_at(&mut bytes, position)?;
+        let header = RecordHeader::verified_before(&bytes[..count]).unwrap_or_default();
+        let mut payload = vec![0; (header.payload_bytes as usize).min(1 << 20)];
+        file.read_at(&mut payload, position + u64::from(header.header_bytes))?;
         Ok(ReadEntry {
-            sequence: SequenceNumber(u64_at(&header, 16)),
-            single: true,
+            sequence: header.sequence,
             value: Value::from(payload.split_off(ENTRY_PREFIX_BYTES.min(payload.len()))),
         })
     }
@@ -219,9 +218,23 @@ impl DataFile {
         let length = record.payload.len();
         Ok(ReadEntry {
             sequence: record.header.sequence,
-            single: record.header.batch_index == 0 && record.header.batch_remaining == 0,
             value: record.payload.slice(ENTRY_PREFIX_BYTES..length),
         })
+    }
+
+    /// Counts an entry whose key's slot has changed. The caller holds the writer lock, under
+    /// which alone the counts change.
+    pub fn count_entry(&self, before: Slot, after: Slot) {
+        let is_live = |slot| u64::from(matches!(slot, Slot::Position(_)));
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries.store(entries + 1, Ordering::Relaxed);
+        if is_live(before) != is_live(after) {
+            let live = self.live.load(Ordering::Relaxed);
+            let changed = live
+                .wrapping_add(is_live(after))
+                .wrapping_sub(is_live(before));
+            self.live.store(changed, Ordering::Relaxed);
+        }
     }
 
     /// Percent of the entries that are stale.

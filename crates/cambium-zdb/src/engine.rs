@@ -187,11 +187,6 @@ impl ZdbStore {
         }
         match self.core.shape.keys {
             Keys::Integer => {
-                if preconditions.is_empty() && unchanged.is_none() {
-                    if let Some(answer) = self.core.write_directly(&batch, durability) {
-                        return answer;
-                    }
-                }
                 let mut request = self.integer_request(batch, durability)?;
                 request.unchanged = unchanged;
                 for precondition in preconditions {
@@ -281,17 +276,7 @@ impl Engine for ZdbStore {
         }
         self.core.check_open()?;
         check_stored_value(value)?;
-        let key = integer_key(key)?;
-        if let Some(answer) = self.core.put_directly(key, value, durability) {
-            return answer;
-        }
-        let change = Change::Put {
-            key,
-            value: value.to_vec(),
-        };
-        let mut request = WriteRequest::new(vec![change], durability);
-        request.user_bytes = (8 + value.len()) as u64;
-        self.core.write_request(request)
+        self.core.put(integer_key(key)?, value, durability)
     }
 
     fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {

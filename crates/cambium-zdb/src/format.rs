@@ -34,7 +34,7 @@ use cambium_storage::log::LogGeometry;
 use crate::options::Shape;
 
 /// Newest format this program reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Begins every data file.
 pub const DATA_MAGIC: [u8; 8] = *b"CMBMdata";
 /// Begins every index file.

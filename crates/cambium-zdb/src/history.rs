@@ -1,22 +1,18 @@
-//! Old positions: what snapshots, cursors and half-applied batches need.
+//! Old positions: what snapshots and cursors need.
 //!
 //! A slot holds the newest position only. While a snapshot is open, a writer
 //! that changes a slot keeps where it pointed before, with the sequence number
 //! that replaced it. The version at sequence V is then: the first kept one
-//! that was replaced after V, or the slot's own. A batch of several entries is
-//! applied under the same rule even if no snapshot is open, so that a reader
-//! meets all of it or nothing; what was kept for that alone goes as soon as
-//! the batch is visible.
+//! that was replaced after V, or the slot's own.
 //!
 //! The table is bounded by an option. Past it writers are refused, readers
 //! never get a wrong answer.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::PoisonError;
 
 use crate::table::Location;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard};
+use cambium_io::sync::{Mutex, MutexGuard, lock};
 
 /// Old versions of keys, and the snapshots that need them.
 #[derive(Debug, Default)]
@@ -35,9 +31,6 @@ struct State {
     /// Sequence number and key of every replacement in `versions`, in order: the
     /// first ones are the first that no snapshot needs.
     replaced: VecDeque<(u64, u64)>,
-    /// What the batch that is being applied replaces, sorted by key; kept apart
-    /// from `versions`, which go with the snapshots that need them.
-    batch: Vec<(u64, OldVersion)>,
     /// Open snapshots by sequence number, with how many share it.
     snapshots: BTreeMap<u64, u64>,
 }
@@ -54,7 +47,7 @@ struct OldVersion {
 
 impl History {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// How many old versions are kept.
@@ -117,8 +110,8 @@ impl History {
                 }
             }
         }
-        let held = state.batch.len() + state.replaced.len();
-        self.held.store(held as u64, Ordering::Release);
+        self.held
+            .store(state.replaced.len() as u64, Ordering::Release);
         given_up
     }
 
@@ -134,25 +127,6 @@ impl History {
         self.held.fetch_add(1, Ordering::Release);
     }
 
-    /// Keeps what a batch is about to replace, until [`History::release_batch`].
-    pub fn keep_batch(&self, replaced: impl Iterator<Item = (u64, u64, Option<Location>)>) {
-        let mut state = self.state();
-        let versions = replaced.map(|(key, replaced_at, location)| {
-            let version = OldVersion {
-                replaced_at,
-                location,
-            };
-            (key, version)
-        });
-        state.batch.extend(versions);
-        // A batch has each key once.
-        if !state.batch.is_sorted_by_key(|(key, _)| *key) {
-            state.batch.sort_unstable_by_key(|(key, _)| *key);
-        }
-        self.held
-            .fetch_add(state.batch.len() as u64, Ordering::Release);
-    }
-
     /// The version of `key` at sequence `at`, if it was replaced since:
     /// `Some(None)` if the key had no entry then.
     pub fn version_at(&self, key: u64, at: u64) -> Option<Option<Location>> {
@@ -160,24 +134,9 @@ impl History {
             return None;
         }
         let state = self.state();
-        if let Some(versions) = state.versions.get(&key) {
-            let first = versions.partition_point(|version| version.replaced_at <= at);
-            if let Some(version) = versions.get(first) {
-                return Some(version.location.clone());
-            }
-        }
-        let place = state.batch.binary_search_by_key(&key, |(key, _)| *key);
-        let (_, version) = &state.batch[place.ok()?];
-        (version.replaced_at > at).then(|| version.location.clone())
-    }
-
-    /// Drops what [`History::keep_batch`] kept: the batch is visible.
-    pub fn release_batch(&self) {
-        let mut state = self.state();
-        self.held
-            .fetch_sub(state.batch.len() as u64, Ordering::Release);
-        state.batch.clear();
-        state.batch.shrink_to(1 << 12);
+        let versions = state.versions.get(&key)?;
+        let first = versions.partition_point(|version| version.replaced_at <= at);
+        Some(versions.get(first)?.location.clone())
     }
 
     /// Keys of old versions from `first` to `last`, sorted: a snapshot may see
@@ -187,16 +146,9 @@ impl History {
             return Vec::new();
         }
         let state = self.state();
-        let of_batch = state.batch.iter().map(|(key, _)| *key);
-        let mut keys: Vec<u64> = state
-            .versions
-            .keys()
-            .copied()
-            .chain(of_batch)
-            .filter(|key| (first..=last).contains(key))
-            .collect();
+        let keys = state.versions.keys().copied();
+        let mut keys: Vec<u64> = keys.filter(|key| (first..=last).contains(key)).collect();
         keys.sort_unstable();
-        keys.dedup();
         keys
     }
 }

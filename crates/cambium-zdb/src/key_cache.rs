@@ -22,11 +22,9 @@
 //! 1968) and lets go what was not asked for since it last came by. What is read
 //! once, by a scan, is let go in the hand's next round; what is read twice stays.
 
-use std::sync::PoisonError;
-
 use cambium_base::Value;
 use cambium_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
+use cambium_io::sync::{Mutex, OnceLock, lock};
 
 /// Lines of a chunk; chunks are allocated when a read first fills a line.
 const LINES_PER_CHUNK: usize = 512;
@@ -65,11 +63,6 @@ pub(crate) struct KeyCache {
     hand: AtomicUsize,
     hits: AtomicU64,
     misses: AtomicU64,
-}
-
-fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
-    // Nothing that can fail happens under the lock.
-    line.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn weight(value: &Value) -> u64 {

@@ -29,7 +29,7 @@ use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock::{self, Superblock};
 
 use crate::cache::EntryCache;
-use crate::catalog::{Catalog, Traffic};
+use crate::catalog::{Catalog, Traffic, UNCOUNTED};
 use crate::changes::past::Past;
 use crate::core::{CellState, CommitLog, Core, Maintenance, TableCell, Writer};
 use crate::data_file::Home;
@@ -171,6 +171,9 @@ pub(crate) fn open(
     _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options(core.shape.buckets))?;
     make_ready(&core, progress)?;
+    if core.buckets.keys() == UNCOUNTED {
+        crate::repair::count_string_keys(&core)?;
+    }
     Ok(core)
 }
 
@@ -209,6 +212,12 @@ pub(crate) fn open_read_only(
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let found = read_catalog(file_system, path, marker.store)?;
+    if found.1.string_keys == UNCOUNTED {
+        let what =
+            "a repair has not come to its end: repair the store again, or open it for writing";
+        let superblock = superblock::copy_path(path, found.0.copy);
+        return Err(Error::corruption(superblock, 0, what));
+    }
     let mut options = options.clone();
     let memory = crate::memory::plan(environment, &found.1.shape, &mut options)?;
     let (tuning, _) = Tuning::of_opening(&options)?;
@@ -356,6 +365,7 @@ fn assemble(
             dirty: Vec::new(),
             any_buffered: false,
             bytes_since_checkpoint: 0,
+            targets: BTreeMap::new(),
         }),
         queue: CommitQueue::default(),
         health: Health::of(ENGINE, writable),

@@ -2,11 +2,13 @@
 //! superblock keeps, and those of each opening ([`Tuning`]).
 
 use cambium_api::options::invalid_option;
-use cambium_api::{OptionSpec, OptionValues};
+use cambium_api::{OptionSpec, OptionValues, Seeded};
 use cambium_base::Result;
 use cambium_base::coding::Decoder;
 use cambium_index::SlotFormat;
 use cambium_io::ReadBackend;
+
+use crate::seeded_bug::SeededBug;
 
 /// The engine's name.
 pub const ENGINE: &str = "zdb";
@@ -367,7 +369,7 @@ pub struct Tuning {
     /// Batched reads under way.
     pub batch: usize,
     /// A defect to be seeded, so that the suites prove that they find it.
-    pub seeded_bug: Option<crate::seeded_bug::SeededBug>,
+    pub seeded_bug: Seeded<SeededBug>,
 }
 
 impl Tuning {
@@ -410,7 +412,7 @@ impl Tuning {
             history_bytes: options.take_ranged("history_bytes", 1 << 30, 0, most)?,
             backend,
             batch: options.take_ranged("batch", 64, 1, 1024)? as usize,
-            seeded_bug: crate::seeded_bug::take(options)?,
+            seeded_bug: Seeded::take(options, ENGINE, &SeededBug::ALL)?,
         };
         Ok(tuning)
     }

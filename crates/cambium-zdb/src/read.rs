@@ -1,9 +1,9 @@
 //! Reading: a slot, then one read of the entry, verified.
 //!
 //! Readers take no lock that is held across I/O, and never wait for a writer.
-//! A reader at sequence V takes the slot's entry if its sequence number is at
-//! most V, and else what [`crate::history`] kept. V is what was visible when
-//! the read began, or a snapshot's.
+//! A reader without a snapshot takes the slot's entry. A snapshot at sequence V
+//! takes it if its sequence number is at most V, and else what
+//! [`crate::history`] kept.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,33 +40,18 @@ impl Core {
         if let Some(entry) = at.and_then(|at| self.cache.version(key, at)) {
             return Ok(Some(entry));
         }
-        loop {
-            let visible = at.unwrap_or_else(|| self.visible.load(Ordering::Acquire));
-            let Candidate::At(location) = self.candidate(key)? else {
-                // A batch may have just taken the key away, not yet visible;
-                // or it went after the snapshot.
-                return match self.history.version_at(key, visible) {
-                    Some(Some(old)) => self.read_at(&old, key).map(Some),
-                    _ => Ok(None),
-                };
-            };
+        if let Candidate::At(location) = self.candidate(key)? {
             let entry = self.read_at(&location, key)?;
-            if entry.sequence.0 <= visible {
+            // A slot points at a visible entry: writers publish under the lock of its piece.
+            if at.is_none_or(|at| entry.sequence.0 <= at) {
                 self.keep_cached(&location, key, &entry);
                 return Ok(Some(entry));
             }
-            match self.history.version_at(key, visible) {
-                Some(Some(old)) => return self.read_at(&old, key).map(Some),
-                Some(None) => return Ok(None),
-                None if at.is_some() => return Ok(None),
-                None if entry.single => {
-                    // Its writer is about to make it visible; all before it is.
-                    self.visible.fetch_max(entry.sequence.0, Ordering::AcqRel);
-                    return Ok(Some(entry));
-                }
-                // A batch became visible since: look again.
-                None => std::hint::spin_loop(),
-            }
+        }
+        // The key was replaced or removed after the snapshot, or has no entry.
+        match at.and_then(|at| self.history.version_at(key, at)) {
+            Some(Some(old)) => self.read_at(&old, key).map(Some),
+            _ => Ok(None),
         }
     }
 

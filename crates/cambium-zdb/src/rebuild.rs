@@ -8,7 +8,6 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::PoisonError;
 
 use cambium_api::{Progress, ProgressSink};
 use cambium_base::checksum::ChecksumSeed;
@@ -20,7 +19,7 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::catalog::TableEntry;
-use crate::core::{CellState, Core, lock};
+use crate::core::{CellState, Core, lock, write};
 use crate::data_file::{DataFile, Home};
 use crate::format::{self, FileRef, entry_key, kind};
 use crate::seeded_bug::SeededBug;
@@ -201,7 +200,7 @@ impl Core {
                 (data.entries, data.live) = (content.entries, content.live.len() as u64);
             }
             if let Some(cell) = self.tables.load().get(&number) {
-                let mut state = cell.state.write().unwrap_or_else(PoisonError::into_inner);
+                let mut state = write(&cell.state);
                 if let CellState::Open(_) = *state {
                     self.open_count.fetch_sub(1, Ordering::Relaxed);
                 }

@@ -39,7 +39,7 @@ use crate::core::{Core, lock};
 use crate::data_file::DataFile;
 use crate::format::{FLAG_SPLIT, entry_prefix, kind};
 use crate::seeded_bug::SeededBug;
-use crate::table::Table;
+use crate::table::{LockedPieces, Table};
 use crate::tails::{Fault, Found, Source, Tails};
 
 /// Sequence numbers go on at the next multiple of this after a crash: more
@@ -193,8 +193,8 @@ impl Core {
                 kind::PUT => Slot::Position(position),
                 _ => Slot::Deleted,
             };
-            table.set_slot(found.key, slot, || {});
-            file.entries.fetch_add(1, Ordering::Relaxed);
+            let before = LockedPieces::default().set(&table, found.key, slot);
+            file.count_entry(before, slot);
             keys += i64::from(found.auxiliary as i32);
             if found.flags & FLAG_SPLIT != 0 {
                 buckets = buckets.max(found.key + 1);
@@ -304,7 +304,7 @@ impl Core {
         if self.home.writable {
             file.log.reserve_last(bytes)?;
         }
-        let position = file.log.append(&header, &[&prefix, value]);
+        let position = file.log.append(&header, &[&prefix, value]).start;
         mark_dirty(&mut lock(&self.writer).dirty, &file);
         Ok((file, position))
     }
@@ -465,5 +465,5 @@ fn mark_dirty(dirty: &mut Vec<Arc<DataFile>>, file: &Arc<DataFile>) {
 }
 
 fn header_and(bytes: usize) -> usize {
-    cambium_storage::record::RECORD_HEADER_BYTES + bytes
+    cambium_storage::record::MOST_RECORD_HEADER_BYTES + bytes
 }

@@ -1,9 +1,9 @@
 //! Counters and what `stats` answers.
 
 use cambium_api::Statistics;
-use cambium_base::Result;
+use cambium_base::{Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
-use cambium_storage::record::RECORD_HEADER_BYTES;
+use cambium_storage::record::RecordHeader;
 
 use crate::catalog::Traffic;
 use crate::core::{Core, lock};
@@ -117,8 +117,13 @@ impl Core {
             space,
             "bytes that the store takes on the device, preallocated ones included",
         );
+        let header = RecordHeader {
+            sequence: SequenceNumber(self.visible.load(Ordering::Acquire)),
+            session: 1,
+            ..RecordHeader::default()
+        };
         let per_entry =
-            (RECORD_HEADER_BYTES + ENTRY_PREFIX_BYTES) as u64 + self.shape.alignment / 2;
+            header.record_bytes(ENTRY_PREFIX_BYTES as u64, 1) + self.shape.alignment / 2;
         let payload = log_bytes
             .saturating_sub(headers)
             .saturating_sub(entries * per_entry);

@@ -21,6 +21,7 @@ use cambium_io::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard};
 
 use crate::bucket::Bucket;
+use crate::catalog::UNCOUNTED;
 use crate::core::{Core, lock};
 use crate::format::FLAG_SPLIT;
 use crate::read::Pin;
@@ -45,6 +46,16 @@ pub(crate) struct Buckets {
     stripes: Vec<Mutex<()>>,
 }
 
+/// Changes of a number that is not known leave the counter below this.
+const NOT_COUNTED_BELOW: i64 = i64::MIN / 4;
+
+fn counter_of(keys: u64) -> i64 {
+    match keys {
+        UNCOUNTED => i64::MIN / 2,
+        keys => keys as i64,
+    }
+}
+
 impl Buckets {
     /// Buckets as the catalog has them.
     pub fn new(seed: u32, count: u64, keys: u64) -> Self {
@@ -54,7 +65,7 @@ impl Buckets {
         Buckets {
             seed,
             count: AtomicU64::new(count),
-            keys: AtomicI64::new(keys as i64),
+            keys: AtomicI64::new(counter_of(keys)),
             version: AtomicU64::new(0),
             stripes: (0..stripes).map(|_| Mutex::new(())).collect(),
         }
@@ -70,9 +81,12 @@ impl Buckets {
         self.count.load(Ordering::Acquire)
     }
 
-    /// How many keys there are.
+    /// How many keys there are; [`UNCOUNTED`] until they are counted.
     pub fn keys(&self) -> u64 {
-        self.keys.load(Ordering::Relaxed).max(0) as u64
+        match self.keys.load(Ordering::Relaxed) {
+            ..NOT_COUNTED_BELOW => UNCOUNTED,
+            keys => keys.max(0) as u64,
+        }
     }
 
     /// Counts keys that came or went.
@@ -83,7 +97,7 @@ impl Buckets {
     /// Sets the counts that recovery found.
     pub fn recovered(&self, count: u64, keys: u64) {
         self.count.store(count, Ordering::Release);
-        self.keys.store(keys as i64, Ordering::Relaxed);
+        self.keys.store(counter_of(keys), Ordering::Relaxed);
     }
 
     fn map(&self) -> BucketMap {

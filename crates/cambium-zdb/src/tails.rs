@@ -12,7 +12,7 @@ use cambium_api::{Progress, ProgressSink};
 use cambium_base::coding::u64_at;
 use cambium_base::{Error, Result};
 use cambium_storage::log::LogFile;
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
+use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, RecordHeader};
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
 
 use crate::catalog::{Catalog, DataEntry};
@@ -274,12 +274,12 @@ impl Tails {
 
 /// Time and value of the entry at an offset behind the replay offset.
 fn entry_at(log: &LogFile, offset: u64) -> Result<(u64, Vec<u8>)> {
-    let mut header = [0; RECORD_HEADER_BYTES];
-    log.file().read_exact_at(&mut header, offset)?;
-    let header = RecordHeader::decode(&header, log.seed(), offset)
+    let mut bytes = [0; MOST_RECORD_HEADER_BYTES];
+    let count = log.file().read_at(&mut bytes, offset)?;
+    let header = RecordHeader::decode(&bytes[..count], log.seed(), offset)
         .map_err(|_| damaged_entry(log, offset))?;
     let mut payload = vec![0; header.payload_bytes as usize];
-    let start = offset + RECORD_HEADER_BYTES as u64;
+    let start = offset + u64::from(header.header_bytes);
     log.file().read_exact_at(&mut payload, start)?;
     if header.check_payload(&payload).is_err() || entry_key(&payload).is_none() {
         return Err(damaged_entry(log, offset));

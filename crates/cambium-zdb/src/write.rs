@@ -1,10 +1,12 @@
 //! Writing: requests, and how a group of them becomes a plan.
 //!
-//! Writers make tables and read pieces of the index themselves, then queue.
-//! The leader of a group turns its requests into entries, in the order of
-//! arrival, and hands them to [`crate::commit`]. A request that depends on the
-//! current state (preconditions, ranges) is planned when everything before it
-//! has been applied.
+//! Writers make tables and read pieces of the index themselves. A `Synced` request then
+//! queues, so that one sync serves several; any other is a group of its own. Under the
+//! writer lock the requests of a group become entries, in the order of arrival, and
+//! [`crate::commit`] writes them. A request that depends on the current state
+//! (preconditions, ranges) is planned when everything before it has been applied.
+//!
+//! A put of an integer key whose piece of the index is in memory needs no request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,9 +16,8 @@ use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
 
+use crate::commit::{Entry, Group, Target};
 use crate::core::{Core, Writer, lock};
-use crate::data_file::DataFile;
-use crate::format::{ENTRY_PREFIX_BYTES, kind};
 use crate::table::Table;
 
 /// A change of one integer key, or of a range of them.
@@ -79,55 +80,98 @@ impl WriteRequest {
     }
 }
 
-/// An entry on its way.
-pub(crate) struct Planned {
-    pub table: Arc<Table>,
-    pub file: Arc<DataFile>,
-    pub key: u64,
-    pub removes: bool,
-    pub value: Vec<u8>,
-    pub flags: u8,
-    pub auxiliary: u32,
-    pub batch_index: u32,
-    pub batch_remaining: u32,
-    pub position: u64,
-}
-
-impl Planned {
-    pub fn kind(&self) -> u8 {
-        match self.removes {
-            true => kind::DELETE,
-            false => kind::PUT,
-        }
-    }
-
-    pub fn payload_bytes(&self) -> u64 {
-        (ENTRY_PREFIX_BYTES + self.value.len()) as u64
-    }
-}
-
 /// Requests that are written together.
 #[derive(Default)]
-pub(crate) struct Plan {
-    pub entries: Vec<Planned>,
-    /// For each request its place in the group, and how many entries it has.
-    pub requests: Vec<(usize, usize)>,
-    pub durability: Option<Durability>,
-    pub user_bytes: u64,
+struct Plan {
+    targets: Vec<Arc<Target>>,
+    /// The targets by the numbers of their tables.
+    numbers: BTreeMap<u64, usize>,
+    entries: Vec<Entry<'static>>,
+    /// For each request its place in the group.
+    members: Vec<usize>,
+    /// For each request how many entries it has.
+    counts: Vec<usize>,
+    /// The most that a request asks for.
+    durability: Option<Durability>,
+    user_bytes: u64,
 }
 
 impl Core {
-    /// Writes a request through the queue.
-    pub fn write_request(&self, request: WriteRequest) -> Result<SequenceNumber> {
-        self.check_writable()?;
-        self.prepare(&request)?;
-        let synced = request.durability == Durability::Synced;
-        let answer = self
-            .queue
-            .submit(&self.health, request, synced, |group| self.lead(group));
+    /// Puts a value of an integer key.
+    pub fn put(&self, key: u64, value: &[u8], durability: Durability) -> Result<SequenceNumber> {
+        if let Some(answer) = self.put_prepared(key, value, durability) {
+            self.look_at_checkpoint();
+            return answer;
+        }
+        let value_bytes = value.len() as u64;
+        let value = value.to_vec();
+        let mut request = WriteRequest::new(vec![Change::Put { key, value }], durability);
+        request.user_bytes = 8 + value_bytes;
+        self.write_request(request)
+    }
+
+    /// Puts a value where nothing has to be read, allocated or synced for it; `None` where
+    /// something has, and nothing was done.
+    fn put_prepared(
+        &self,
+        key: u64,
+        value: &[u8],
+        durability: Durability,
+    ) -> Option<Result<SequenceNumber>> {
+        if durability == Durability::Synced || !self.session_begun.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut writer = lock(&self.writer);
+        let writer = &mut *writer;
+        if !writer.targets.contains_key(&self.table_number(key)) {
+            let table = self.with_open_table(key, Arc::clone)?;
+            self.target(writer, table);
+        }
+        // Out of the writer and back: counting a reference would change a line that every
+        // writer fetches from the one before.
+        let targets = std::mem::take(&mut writer.targets);
+        let target = targets.get(&self.table_number(key))?;
+        self.note_use(&target.table);
+        let answer = target.table.is_prepared(key).then(|| {
+            self.check_snapshot_limit(1)?;
+            let mut group = Group {
+                targets: std::slice::from_ref(target),
+                entries: &mut [Entry::put(key, value, 0)],
+                counts: &[1],
+                durability,
+                user_bytes: 8 + value.len() as u64,
+            };
+            self.write_group(writer, &mut group).map(SequenceNumber)
+        });
+        writer.targets = targets;
+        answer
+    }
+
+    /// The target that an open table is.
+    fn target(&self, writer: &mut Writer, table: Arc<Table>) -> Arc<Target> {
+        let known = writer.targets.entry(table.number);
+        known
+            .or_insert_with(|| Arc::new(Target::new(table)))
+            .clone()
+    }
+
+    fn look_at_checkpoint(&self) {
         if self.checkpoint_due.load(Ordering::Acquire) {
             self.on_checkpoint_due();
         }
+    }
+
+    /// Writes a request.
+    pub fn write_request(&self, request: WriteRequest) -> Result<SequenceNumber> {
+        self.check_writable()?;
+        self.prepare(&request)?;
+        let answer = match request.durability {
+            Durability::Synced => self
+                .queue
+                .submit(&self.health, request, true, |group| self.lead(group)),
+            _ => Ok(self.lead(vec![request]).remove(0)),
+        };
+        self.look_at_checkpoint();
         answer?
     }
 
@@ -187,10 +231,10 @@ impl Core {
         answers.resize_with(group.len(), || None);
         let mut plan = Plan::default();
         for (member, request) in group.into_iter().enumerate() {
-            if request.needs_current_state() && !plan.requests.is_empty() {
+            if request.needs_current_state() && !plan.members.is_empty() {
                 self.commit_plan(&mut writer, std::mem::take(&mut plan), &mut answers);
             }
-            if let Err(error) = self.plan_request(member, request, &mut plan) {
+            if let Err(error) = self.plan_request(&mut writer, member, request, &mut plan) {
                 answers[member] = Some(Err(error));
             }
         }
@@ -202,7 +246,13 @@ impl Core {
     }
 
     /// Turns a request into entries.
-    fn plan_request(&self, member: usize, request: WriteRequest, plan: &mut Plan) -> Result<()> {
+    fn plan_request(
+        &self,
+        writer: &mut Writer,
+        member: usize,
+        request: WriteRequest,
+        plan: &mut Plan,
+    ) -> Result<()> {
         self.check_writable()?;
         for (index, (key, precondition)) in request.preconditions.iter().enumerate() {
             let current = self.read_latest(*key)?;
@@ -213,7 +263,7 @@ impl Core {
         if let Some(reads) = &request.unchanged {
             self.recent.check(reads)?;
         }
-        let first_in_plan = plan.requests.is_empty();
+        let first_in_plan = plan.members.is_empty();
         let mut entries = Vec::with_capacity(request.changes.len());
         let changes = if request.needs_current_state() {
             self.resolve_ranges(request.changes)?
@@ -221,7 +271,7 @@ impl Core {
             request.changes
         };
         // Neighbours share a table, and a piece of its index.
-        let mut last: Option<Arc<Table>> = None;
+        let mut last: Option<usize> = None;
         let mut prepared = 0..0;
         for change in changes {
             let (key, value, removes) = match change {
@@ -229,20 +279,22 @@ impl Core {
                 Change::Delete { key, value } => (key, value, true),
                 Change::DeleteRange { .. } => continue,
             };
-            let table = match &last {
-                Some(table) if table.number == self.table_number(key) => table.clone(),
-                _ => match self.table_of(key)? {
-                    Some(table) => last.insert(table).clone(),
-                    None => {
-                        assert!(removes, "the tables of puts were made before");
-                        continue;
-                    }
-                },
+            let number = self.table_number(key);
+            let same = last.filter(|last| plan.targets[*last].table.number == number);
+            let Some(target) = same.map_or_else(
+                || self.target_of(writer, plan, number),
+                |last| Ok(Some(last)),
+            )?
+            else {
+                assert!(removes, "the tables of puts were made before");
+                continue;
             };
+            last = Some(target);
+            let table = &plan.targets[target].table;
             if removes {
                 table.load_piece(table.piece_of(key).0)?;
             } else if !prepared.contains(&key) {
-                self.prepare_piece(&table, key)?;
+                self.prepare_piece(table, key)?;
                 prepared = table.keys_of_piece(key);
             }
             // Removing what is not there needs no entry; what the slot says
@@ -250,30 +302,15 @@ impl Core {
             if removes && first_in_plan && table.locate(key)?.is_none() {
                 continue;
             }
-            let file = table.current_file(table.place_of(key));
-            entries.push(Planned {
-                file,
-                key,
+            entries.push(Entry {
                 removes,
-                value,
-                table,
                 flags: request.flags,
-                auxiliary: 0,
                 batch_index: entries.len() as u32,
-                batch_remaining: 0,
-                position: 0,
+                ..Entry::put(key, value, target)
             });
         }
         let count = entries.len();
-        if self.history.open_snapshots() > 0
-            && self.history.held() + (plan.entries.len() + count) as u64
-                > self.tuning.snapshot_limit
-        {
-            return Err(Error::SnapshotLimit {
-                held: self.history.held(),
-                option: "snapshot_limit",
-            });
-        }
+        self.check_snapshot_limit(plan.entries.len() + count)?;
         for (index, entry) in entries.iter_mut().enumerate() {
             entry.batch_remaining = (count - 1 - index) as u32;
         }
@@ -281,10 +318,43 @@ impl Core {
             last.auxiliary = request.string_keys as u32;
         }
         plan.entries.append(&mut entries);
-        plan.requests.push((member, count));
+        plan.members.push(member);
+        plan.counts.push(count);
         plan.user_bytes += request.user_bytes;
         plan.durability = plan.durability.max(Some(request.durability));
         Ok(())
+    }
+
+    /// A table's place among the targets of a plan; `None` if there is no such table.
+    fn target_of(
+        &self,
+        writer: &mut Writer,
+        plan: &mut Plan,
+        number: u64,
+    ) -> Result<Option<usize>> {
+        if let Some(&known) = plan.numbers.get(&number) {
+            return Ok(Some(known));
+        }
+        let Some(table) = self.table(number)? else {
+            return Ok(None);
+        };
+        plan.targets.push(self.target(writer, table));
+        plan.numbers.insert(number, plan.targets.len() - 1);
+        Ok(Some(plan.targets.len() - 1))
+    }
+
+    /// Refuses entries that would make snapshots keep too many old versions.
+    fn check_snapshot_limit(&self, entries: usize) -> Result<()> {
+        let held = self.history.held();
+        match self.history.open_snapshots() > 0
+            && held + entries as u64 > self.tuning.snapshot_limit
+        {
+            true => Err(Error::SnapshotLimit {
+                held,
+                option: "snapshot_limit",
+            }),
+            false => Ok(()),
+        }
     }
 
     /// Replaces ranges by the keys that are in them now; a later change of a
@@ -374,39 +444,32 @@ impl Core {
         mut plan: Plan,
         answers: &mut [Option<Result<SequenceNumber>>],
     ) {
-        if plan.requests.is_empty() {
+        if plan.members.is_empty() {
             return;
         }
-        match self.write_plan(writer, &mut plan) {
-            Ok(first) => {
-                let mut last = first - 1;
-                for &(member, count) in &plan.requests {
-                    last += count as u64;
-                    answers[member] = Some(Ok(SequenceNumber(last)));
-                }
-            }
-            Err(error)
-                if error.is_no_space()
-                    && plan.requests.len() > 1
-                    && self.health.failure().is_none() =>
-            {
-                let durability = plan.durability;
-                let mut entries = plan.entries.into_iter();
-                for (member, count) in plan.requests {
-                    let alone = Plan {
-                        entries: entries.by_ref().take(count).collect(),
-                        requests: vec![(member, count)],
-                        durability,
-                        user_bytes: 0,
-                    };
-                    self.commit_plan(writer, alone, answers);
-                }
-            }
-            Err(error) => {
-                for &(member, _) in &plan.requests {
-                    answers[member] = Some(Err(error.clone()));
-                }
-            }
+        let mut write = |entries: &mut [Entry<'_>], counts: &[usize], user_bytes| {
+            let mut group = Group {
+                targets: &plan.targets,
+                entries,
+                counts,
+                durability: plan.durability.unwrap_or_default(),
+                user_bytes,
+            };
+            self.write_group(writer, &mut group)
+        };
+        let together = write(&mut plan.entries, &plan.counts, plan.user_bytes);
+        let apart = plan.members.len() > 1
+            && together.as_ref().is_err_and(Error::is_no_space)
+            && self.health.failure().is_none();
+        let mut start = 0;
+        for (member, &count) in plan.members.iter().zip(&plan.counts) {
+            let first = match &together {
+                Err(_) if apart => write(&mut plan.entries[start..start + count], &[count], 0),
+                Ok(first) => Ok(first + start as u64),
+                Err(error) => Err(error.clone()),
+            };
+            answers[*member] = Some(first.map(|first| SequenceNumber(first + count as u64 - 1)));
+            start += count;
         }
     }
 }

@@ -58,7 +58,7 @@ fn requests_that_gathered_share_one_write_and_one_sync() {
 #[test]
 fn large_values_of_a_group_go_to_new_space_in_longer_writes() {
     // Who writes no zeros ahead does not watch what is new: writes of 256 KiB and more.
-    for (zero_ahead, writes) in [("32MiB", 2), ("0", 4)] {
+    for (zero_ahead, writes) in [("on", 2), ("off", 4)] {
         let device = Counted::new();
         let hand = ByHand::default();
         let environment = Environment {
@@ -68,7 +68,7 @@ fn large_values_of_a_group_go_to_new_space_in_longer_writes() {
         let options = [
             ("size", "16MiB"),
             ("queues", "1"),
-            ("zero_ahead_bytes", zero_ahead),
+            ("zero_ahead", zero_ahead),
         ];
         let store = Alphard
             .create(

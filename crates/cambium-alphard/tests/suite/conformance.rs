@@ -61,7 +61,7 @@ fn background_work_beside_readers_and_writers_conforms() {
 
 #[test]
 fn zeros_ahead_beside_readers_and_writers_conform() {
-    let ahead = || small().opening("zero_ahead_bytes", "131072");
+    let ahead = || small().opening("extend_bytes", "131072");
     ahead().run();
     ahead().environment(threaded).run();
 }

@@ -52,23 +52,6 @@ fn any_crash_of_a_block_device_leaves_a_prefix() {
 }
 
 #[test]
-fn any_crash_with_zeros_ahead_leaves_a_prefix() {
-    let report = suite("any_crash_with_zeros_ahead_leaves_a_prefix")
-        .opening("zero_ahead_bytes", "8192")
-        .states(30_000)
-        .run();
-    report.met(&POWER_CUTS);
-}
-
-#[test]
-fn failing_operations_with_zeros_ahead_lose_nothing() {
-    suite("failing_operations_with_zeros_ahead_lose_nothing")
-        .opening("zero_ahead_bytes", "8192")
-        .states(8_000)
-        .run_faults();
-}
-
-#[test]
 fn any_crash_with_discards_leaves_a_prefix() {
     let test = "any_crash_with_discards_leaves_a_prefix";
     let report = suite(test)

@@ -15,7 +15,7 @@ use cambium_io::{Environment, OpenOptions};
 const PATH: &str = "/store";
 
 fn create(disk: &SimulatedDisk, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut all = vec![("size", "1MiB"), ("io", "sync"), ("zero_ahead_bytes", "0")];
+    let mut all = vec![("size", "1MiB"), ("io", "sync"), ("zero_ahead", "off")];
     all.extend(pairs);
     let environment = Environment::simulated(disk, 1);
     let options = OptionValues::from(&all[..]);
@@ -25,7 +25,7 @@ fn create(disk: &SimulatedDisk, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
 }
 
 fn open(disk: &SimulatedDisk, pairs: &[(&str, &str)]) -> Result<Arc<dyn Engine>> {
-    let mut all = vec![("io", "sync"), ("zero_ahead_bytes", "0")];
+    let mut all = vec![("io", "sync"), ("zero_ahead", "off")];
     all.extend(pairs);
     let environment = Environment::simulated(disk, 2);
     Alphard.open(

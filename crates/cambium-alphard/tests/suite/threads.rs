@@ -23,7 +23,7 @@ fn crowded(test: &'static str) -> CrashSuite {
 }
 
 fn with_zeros(test: &'static str) -> CrashSuite {
-    crowded(test).opening("zero_ahead_bytes", "8192")
+    crowded(test).opening("extend_bytes", "8192")
 }
 
 fn with_discards(test: &'static str) -> CrashSuite {

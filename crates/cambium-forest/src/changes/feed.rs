@@ -382,19 +382,15 @@ pub(crate) fn check_history(core: &Arc<Core>, report: &mut CheckReport) -> Resul
     let Some(after) = core.history.needed_after() else {
         return Ok(());
     };
-    let feed = core.changes(after, ChangeOptions::default());
-    let mut feed = match feed {
-        Ok(feed) => feed,
-        Err(error) => return report.take(error),
+    let read_all = || -> Result<()> {
+        let mut feed = core.changes(after, ChangeOptions::default())?;
+        while feed.next()?.is_some() {}
+        Ok(())
     };
-    loop {
-        match feed.next() {
-            Ok(Some(_)) => {}
-            Ok(None) => return Ok(()),
-            // Given back, or rolled back, since the check began.
-            Err(Error::HistoryLost { .. }) => return Ok(()),
-            Err(error) => return report.take(error),
-        }
+    match read_all() {
+        // Given back, or rolled back, since the check began.
+        Err(Error::HistoryLost { .. }) | Ok(()) => Ok(()),
+        Err(error) => report.take(error),
     }
 }
 

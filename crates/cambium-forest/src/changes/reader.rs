@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cambium_base::{Error, Result, Value};
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
+use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, RecordHeader};
 
 use crate::database::Database;
 use crate::document::DOCUMENT_ALIGNMENT;
@@ -121,7 +121,10 @@ impl LogReader {
 
     /// The record at the position in what writers have buffered.
     fn next_buffered(&mut self) -> Result<Option<RecordHeader>> {
-        let record = self.database.log.read(self.position, RECORD_HEADER_BYTES)?;
+        let record = self
+            .database
+            .log
+            .read(self.position, MOST_RECORD_HEADER_BYTES)?;
         self.buffered = Some(record.payload);
         Ok(Some(record.header))
     }
@@ -131,7 +134,7 @@ impl LogReader {
         self.buffered = None;
         let offset = self.position;
         let to_block = (self.next_block(offset) - offset) as usize;
-        self.fill(RECORD_HEADER_BYTES, written)?;
+        self.fill(MOST_RECORD_HEADER_BYTES, written)?;
         let bytes = self.at_position();
         match RecordHeader::decode(bytes, self.database.log.seed(), offset) {
             Ok(header) => self.verified(header, written),
@@ -149,14 +152,14 @@ impl LogReader {
 
     /// The same where a sound header was found.
     fn verified(&mut self, header: RecordHeader, written: u64) -> Result<Option<RecordHeader>> {
-        let whole = RECORD_HEADER_BYTES + header.payload_bytes as usize;
+        let whole = header.end();
         if self.position.saturating_add(whole as u64) > written {
             self.step_over("a record runs past the log's end".to_string());
             return Ok(None);
         }
         self.fill(whole, written)?;
         let start = (self.position - self.window_start) as usize;
-        self.payload = (start + RECORD_HEADER_BYTES, start + whole);
+        self.payload = (start + usize::from(header.header_bytes), start + whole);
         let sound = self
             .window
             .get(self.payload.0..self.payload.1)

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use cambium_base::{Result, Value};
 use cambium_index::NodeAddress;
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::record::{RecordHeader, record_bytes};
+use cambium_storage::record::RecordHeader;
 
 use super::Tail;
 use crate::core::{Core, lock};
@@ -59,7 +59,7 @@ impl<'a> Moves<'a> {
             found: Vec::new(),
             read: VecDeque::new(),
             from: Vec::new(),
-            parcel: Parcel::default(),
+            parcel: Parcel::of(lock(&core.writer).session),
             bytes: 0,
         };
         if let Some(root) = root.root {
@@ -107,7 +107,8 @@ impl<'a> Moves<'a> {
     /// Writes the parcel; answers where its documents were, and where they are now.
     pub fn append(&mut self) -> Result<Vec<(DocumentAddress, DocumentAddress)>> {
         let from = std::mem::take(&mut self.from);
-        let mut parcel = std::mem::take(&mut self.parcel);
+        let empty = Parcel::of(self.parcel.session);
+        let mut parcel = std::mem::replace(&mut self.parcel, empty);
         parcel.close();
         if from.is_empty() {
             return Ok(Vec::new());
@@ -115,8 +116,7 @@ impl<'a> Moves<'a> {
         let (core, database) = (self.core, self.database);
         let blocks = parcel.end.div_ceil(PACKED_BLOCK_BYTES);
         let start = core.take_blocks(database, kind::MOVED, blocks as u32)?;
-        let session = lock(&core.writer).session;
-        let (bytes, to) = parcel.encode(database, start, session);
+        let (bytes, to) = parcel.encode(database, start);
         database.log.file().write_at(&bytes, start)?;
         let counter = &core.counters.compaction_bytes;
         counter.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -184,8 +184,9 @@ impl<'a> Moves<'a> {
 }
 
 /// Records side by side.
-#[derive(Default)]
 struct Parcel {
+    /// Of the records.
+    session: u32,
     items: Vec<Item>,
     packer: Packer,
     /// Where the last one ends, from the first one's beginning.
@@ -195,6 +196,7 @@ struct Parcel {
 struct Item {
     /// From the beginning of the first one.
     at: u64,
+    header: RecordHeader,
     what: What,
 }
 
@@ -204,6 +206,15 @@ enum What {
 }
 
 impl Parcel {
+    fn of(session: u32) -> Parcel {
+        Parcel {
+            session,
+            items: Vec::new(),
+            packer: Packer::default(),
+            end: 0,
+        }
+    }
+
     fn add(&mut self, document: Document) {
         let mut packing = self.packer.offer(&document.bytes());
         if packing == Packing::Full {
@@ -219,10 +230,14 @@ impl Parcel {
 
     fn add_record(&mut self, document: Document) {
         let payload = (document.key.len() + document.value.len()) as u64;
-        let at = self.end;
-        self.end += record_bytes(payload, DOCUMENT_ALIGNMENT);
-        let what = What::Record(document);
-        self.items.push(Item { at, what });
+        let auxiliary = document_auxiliary(document.namespace, document.key.len());
+        let header = moved_record(kind::PUT, self.session, document.sequence, auxiliary);
+        self.push(self.end, header, payload, What::Record(document));
+    }
+
+    fn push(&mut self, at: u64, header: RecordHeader, payload: u64, what: What) {
+        self.end = at + header.record_bytes(payload, DOCUMENT_ALIGNMENT);
+        self.items.push(Item { at, header, what });
     }
 
     /// Ends the block that is open.
@@ -241,18 +256,14 @@ impl Parcel {
         }
         let payload = packer.encode();
         let at = self.end.next_multiple_of(PACKED_BLOCK_BYTES);
-        self.end = at + record_bytes(payload.len() as u64, DOCUMENT_ALIGNMENT);
-        let what = What::Block(packer, payload);
-        self.items.push(Item { at, what });
+        let auxiliary = document_auxiliary(packer.namespace(), 0);
+        let header = moved_record(kind::PACKED, self.session, packer.lowest(), auxiliary);
+        let bytes = payload.len() as u64;
+        self.push(at, header, bytes, What::Block(packer, payload));
     }
 
     /// The bytes as they lie from `start` on, and where the documents are.
-    fn encode(
-        &self,
-        database: &Database,
-        start: u64,
-        session: u32,
-    ) -> (Vec<u8>, Vec<DocumentAddress>) {
+    fn encode(&self, database: &Database, start: u64) -> (Vec<u8>, Vec<DocumentAddress>) {
         let seed = database.log.seed();
         let whole = self.end.next_multiple_of(PACKED_BLOCK_BYTES) as usize;
         let mut bytes = Vec::with_capacity(whole);
@@ -260,22 +271,18 @@ impl Parcel {
         for item in &self.items {
             bytes.resize(item.at as usize, 0);
             let offset = start + item.at;
-            let mut encode = |header: RecordHeader, payload: &[&[u8]]| {
-                header.encode(seed, offset, payload, DOCUMENT_ALIGNMENT, &mut bytes)
+            let mut encode = |payload: &[&[u8]]| {
+                item.header
+                    .encode(seed, offset, payload, DOCUMENT_ALIGNMENT, &mut bytes)
             };
             match &item.what {
                 What::Record(document) => {
                     let (key, value) = (&*document.key, &*document.value);
-                    let auxiliary = document_auxiliary(document.namespace, key.len());
-                    let header = moved_record(kind::PUT, session, document.sequence, auxiliary);
-                    let taken = encode(header, &[key, value]);
+                    let taken = encode(&[key, value]);
                     places.push(DocumentAddress::new(offset, taken, key));
                 }
                 What::Block(packer, payload) => {
-                    let auxiliary = document_auxiliary(packer.namespace(), 0);
-                    let lowest = packer.lowest();
-                    let header = moved_record(kind::PACKED, session, lowest, auxiliary);
-                    encode(header, &[payload]);
+                    encode(&[payload]);
                     places.extend(packer.addresses(offset));
                 }
             }

@@ -7,7 +7,6 @@
 
 use cambium_base::Result;
 use cambium_io::Advice;
-use cambium_storage::record::record_bytes;
 
 use super::Compaction;
 use super::copy::Tree;
@@ -356,7 +355,7 @@ fn append_packed(compaction: &mut Compaction, packer: &Packer) -> Result<Vec<Doc
     log.pad_to(PACKED_BLOCK_BYTES);
     let auxiliary = document_auxiliary(packer.namespace(), 0);
     let header = moved_record(kind::PACKED, compaction.session, packer.lowest(), auxiliary);
-    let start = log.append(&header, &[&packer.encode()]);
+    let start = log.append(&header, &[&packer.encode()]).start;
     let places: Vec<DocumentAddress> = packer.addresses(start).collect();
     let bytes = places.iter().map(|place| place.most_bytes()).sum();
     compaction.pace.note_filled(bytes, PACKED_BLOCK_BYTES);
@@ -375,11 +374,11 @@ fn append_record(
         key,
         value,
     } = *document;
-    let bytes = record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
-    compaction.make_room(bytes)?;
     let auxiliary = document_auxiliary(namespace, key.len());
     let header = moved_record(kind::PUT, compaction.session, sequence, auxiliary);
-    let offset = compaction.database.log.append(&header, &[key, value]);
+    let bytes = header.record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
+    compaction.make_room(bytes)?;
+    let offset = compaction.database.log.append(&header, &[key, value]).start;
     let to = DocumentAddress::new(offset, bytes, key);
     compaction.pace.note_filled(to.most_bytes(), bytes);
     compaction.hurry(offset);

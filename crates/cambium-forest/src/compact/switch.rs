@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cambium_api::CompactReport;
 use cambium_base::Result;
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::record::record_bytes;
+use cambium_storage::record::RecordHeader;
 
 use super::Compaction;
 use crate::core::{Core, Maintenance, Writer, lock};
@@ -70,8 +70,8 @@ impl Core {
         header.trees_from = 0;
         header.changes_from = roots.sequence;
         header.kept_files = self.settle_history(&old.database, plan, roots.sequence)?;
-        header.start = behind_spare(&database, &header);
         let record = header_record(roots.sequence, roots.sequence, writer.session, false);
+        header.start = behind_spare(&database, &header, &record);
         let appended = self.append_header(&database, &header, &record, Copies::Two)?;
         database.log.give_back_ahead()?;
         // Documents, nodes and header together: nothing names any of them yet.
@@ -163,7 +163,7 @@ impl Core {
 
 /// Where a file's beginning ends for who looks whether it has grown: the header's
 /// spare is a part of what the compaction wrote.
-fn behind_spare(database: &Database, header: &DatabaseHeader) -> u64 {
-    let bytes = record_bytes(header.encode().len() as u64, DOCUMENT_ALIGNMENT);
+fn behind_spare(database: &Database, header: &DatabaseHeader, record: &RecordHeader) -> u64 {
+    let bytes = record.record_bytes(header.encode().len() as u64, DOCUMENT_ALIGNMENT);
     header.start + bytes.next_multiple_of(database.log.geometry().block)
 }

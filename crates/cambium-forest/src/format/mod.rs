@@ -57,7 +57,7 @@ pub use header::{
 pub use root::{ROOT_BYTES, ROOT_LAYOUT, Root};
 
 /// Newest format this program reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 5;
+pub const FORMAT_VERSION: u32 = 6;
 /// Begins every database file.
 pub const MAGIC: [u8; 8] = *b"CMBMfrst";
 /// Ends every database file's name.

@@ -1,5 +1,5 @@
 //! The superblock's payload: which database file counts, and where in it to
-//! begin. Its bytes are [`ROOT_LAYOUT`]; format 1 ended before `spare_header`.
+//! begin. Its bytes are [`ROOT_LAYOUT`].
 
 use cambium_base::FileNumber;
 use cambium_base::coding::Decoder;
@@ -11,8 +11,6 @@ use crate::options::Shape;
 
 /// Bytes of the superblock's payload.
 pub const ROOT_BYTES: usize = 80;
-/// The same in format 1.
-const FORMAT_1_BYTES: usize = 48;
 
 /// The superblock's payload.
 pub const ROOT_LAYOUT: Layout = Layout {
@@ -139,20 +137,18 @@ impl Root {
             end: decoder.u64()?,
             session: decoder.u32()?,
             clean: decoder.u32()? == 1,
+            spare_header: decoder.u64()?,
+            synced_through: decoder.u64()?,
             ..Root::default()
         };
-        if bytes.len() != FORMAT_1_BYTES {
-            root.spare_header = decoder.u64()?;
-            root.synced_through = decoder.u64()?;
-            let (shape, block_bytes) = (decoder.u64()?, decoder.u32()?);
-            root.shape = Shape::unpack(shape, block_bytes);
-            let known = root.shape.is_some() || (shape, block_bytes) == (0, 0);
-            let keeps_damaged = decoder.u32()?;
-            if !known || keeps_damaged > 1 {
-                return None;
-            }
-            root.keeps_damaged = keeps_damaged == 1;
+        let (shape, block_bytes) = (decoder.u64()?, decoder.u32()?);
+        root.shape = Shape::unpack(shape, block_bytes);
+        let known = root.shape.is_some() || (shape, block_bytes) == (0, 0);
+        let keeps_damaged = decoder.u32()?;
+        if !known || keeps_damaged > 1 {
+            return None;
         }
+        root.keeps_damaged = keeps_damaged == 1;
         let offsets = [root.header, root.end, root.spare_header];
         let possible = offsets.iter().all(|&offset| offset < OFFSET_LIMIT)
             && root.file.number.0 < MOST_COUNTED
@@ -184,13 +180,6 @@ mod tests {
         assert_eq!(bytes.len(), ROOT_BYTES);
         assert_eq!(Root::decode(&bytes), Some(root));
         assert_eq!(Root::decode(&bytes[1..]), None);
-        let older = Root {
-            spare_header: 0,
-            synced_through: 0,
-            shape: None,
-            keeps_damaged: false,
-            ..root
-        };
-        assert_eq!(Root::decode(&bytes[..FORMAT_1_BYTES]), Some(older));
+        assert_eq!(Root::decode(&bytes[..48]), None);
     }
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use cambium_api::{Direction, KeyRange, Progress, ProgressSink};
 use cambium_base::{Error, Result};
-use cambium_storage::record::record_bytes;
 
 use super::judge::{Judge, Verdict};
 use super::runs::Sorter;
@@ -99,11 +98,11 @@ impl<'a> Rewrite<'a> {
     /// Copies a document, with the number of its write.
     fn put(&mut self, namespace: u16, document: &Document) -> Result<()> {
         let (key, value) = (&document.key, &document.value);
-        let bytes = record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
-        self.database.log.reserve(bytes)?;
         let auxiliary = document_auxiliary(namespace, key.len());
         let header = moved_record(kind::PUT, self.session, document.sequence, auxiliary);
-        let offset = self.database.log.append(&header, &[key, value]);
+        let bytes = header.record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
+        self.database.log.reserve(bytes)?;
+        let offset = self.database.log.append(&header, &[key, value]).start;
         if self.database.log.buffered_bytes() > 1 << 20 {
             self.database.log.flush()?;
         }

@@ -19,7 +19,7 @@ use cambium_index::NodeAddress;
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_io::{Environment, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
-use cambium_storage::record::{RECORD_HEADER_BYTES, RecordHeader};
+use cambium_storage::record::RecordHeader;
 
 const PATH: &str = "/store";
 const NODE: usize = 512;
@@ -224,7 +224,7 @@ fn records_of_any_content_behind_a_matching_checksum_end_in_an_answer() {
             0 => *headers.last().unwrap(),
             _ => *generator.pick(&records),
         };
-        let start = offset as usize + RECORD_HEADER_BYTES;
+        let start = offset as usize + usize::from(record.header_bytes);
         let payload = &bytes[start..][..record.payload_bytes as usize];
         let mut payload = mutated(&mut generator, payload);
         payload.truncate(record.payload_bytes as usize);

@@ -150,7 +150,7 @@ fn packed_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
 
 #[test]
 fn a_store_of_this_format_stays_readable() {
-    let fixture = golden().fixture("format-5", write_fixture);
+    let fixture = golden().fixture("format-6", write_fixture);
     let environment = fixture_in_memory(&fixture);
     let folder = Path::new(FIXTURE);
     let report = Forest
@@ -175,6 +175,6 @@ fn a_store_of_this_format_stays_readable() {
 
 #[test]
 fn a_newer_format_is_refused_with_both_versions_named() {
-    let fixture = golden().fixture("format-5", |_| ());
+    let fixture = golden().fixture("format-6", |_| ());
     refuses_a_newer_format(&Forest, &fixture);
 }

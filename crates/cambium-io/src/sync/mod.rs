@@ -11,6 +11,8 @@
 //! The wrappers explore interleavings, not weak memory: a scheduled atomic access is
 //! sequentially consistent. ThreadSanitizer covers the rest (`make soak`).
 
+use std::sync::PoisonError;
+
 #[cfg(not(feature = "scheduled"))]
 mod plain {
     pub use std::sync::{
@@ -81,4 +83,20 @@ pub fn with_taken<T: Default, R>(
     let result = work(&mut value);
     place.set(value);
     result
+}
+
+/// Locks a mutex, also after a thread has panicked under the lock. Callers keep the content
+/// consistent between two statements.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for reading, as [`lock`] does.
+pub fn read<T: ?Sized>(guarded: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    guarded.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for writing, as [`lock`] does.
+pub fn write<T: ?Sized>(guarded: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    guarded.write().unwrap_or_else(PoisonError::into_inner)
 }

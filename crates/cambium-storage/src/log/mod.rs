@@ -25,17 +25,18 @@
 mod read;
 mod tail;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::round_up;
 use cambium_base::{Error, FileIdentity, Result};
+use cambium_io::File;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use cambium_io::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use cambium_io::{AppendWindow, File};
 
-use crate::record::{RecordHeader, record_bytes};
+use crate::record::{RecordHeader, aligned};
 
 use tail::Tail;
 
@@ -89,12 +90,11 @@ pub struct Appender<'a> {
 }
 
 impl Appender<'_> {
-    /// Appends a record to the buffer; answers its offset.
-    pub fn append(&mut self, header: &RecordHeader, payload: &[&[u8]]) -> u64 {
+    /// Appends a record to the buffer; answers where it lies.
+    pub fn append(&mut self, header: &RecordHeader, payload: &[&[u8]]) -> Range<u64> {
         let offset = self.start + self.bytes.len() as u64;
         let alignment = self.log.geometry.alignment;
-        header.encode(&self.log.seed, offset, payload, alignment, self.bytes);
-        offset
+        offset..offset + header.encode(&self.log.seed, offset, payload, alignment, self.bytes)
     }
 }
 
@@ -252,19 +252,16 @@ impl LogFile {
         Ok(())
     }
 
-    /// Appends a record to the buffer; answers its offset. Call
+    /// Appends a record to the buffer; answers where it lies. Call
     /// [`LogFile::reserve`] before.
-    pub fn append(&self, header: &RecordHeader, payload: &[&[u8]]) -> u64 {
+    pub fn append(&self, header: &RecordHeader, payload: &[&[u8]]) -> Range<u64> {
         let mut tail = self.tail_exclusive();
-        let offset = tail.end();
-        header.encode(
-            &self.seed,
-            offset,
-            payload,
-            self.geometry.alignment,
-            &mut tail.bytes,
-        );
-        offset
+        let appender = &mut Appender {
+            start: tail.start,
+            log: self,
+            bytes: &mut tail.bytes,
+        };
+        appender.append(header, payload)
     }
 
     /// Appends several records to the buffer under one lock; answers where the
@@ -294,24 +291,24 @@ impl LogFile {
     }
 
     /// Appends a record straight into the window, if there is one with room
-    /// below `limit` and nothing is buffered; answers its offset. `None`:
+    /// below `limit` and nothing is buffered; answers where it lies. `None`:
     /// nothing was done.
     pub fn append_to_window(
         &self,
         header: &RecordHeader,
         payload: &[&[u8]; 2],
         limit: u64,
-    ) -> Option<u64> {
+    ) -> Option<Range<u64>> {
         let mut tail = self.tail_exclusive();
         if !tail.bytes.is_empty() {
             return None;
         }
         let offset = tail.start;
-        let length = payload[0].len() + payload[1].len();
-        let end = offset + record_bytes(length as u64, self.geometry.alignment);
-        let fits = |window: &&mut Box<dyn AppendWindow>| end <= window.end().min(limit);
-        let window = tail.window.as_mut().filter(fits)?;
+        let room = tail.window.as_ref()?.end().min(limit);
         let header = header.encode_header(&self.seed, offset, payload);
+        let length = header.len() + payload[0].len() + payload[1].len();
+        let end = offset + aligned(length as u64, self.geometry.alignment);
+        let window = tail.window.as_mut().filter(|_| end <= room)?;
         // The padding is there: the window was filled with zeros.
         if !window.store(&[&header, payload[0], payload[1]], offset) {
             tail.close_window();
@@ -320,7 +317,7 @@ impl LogFile {
         tail.small_bytes += end - offset;
         tail.start = end;
         self.written_end.store(end, Ordering::Release);
-        Some(offset)
+        Some(offset..end)
     }
 
     /// Hands the buffer to the file in one write. After an error the buffer is

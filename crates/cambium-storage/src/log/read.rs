@@ -8,7 +8,7 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_io::sync::with_taken;
 
 use super::LogFile;
-use crate::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};
+use crate::record::{MOST_RECORD_HEADER_BYTES, NotARecord, RecordHeader};
 
 /// What is read at once through the scratch memory of a thread.
 const LARGEST_SCRATCH: usize = 64 << 10;
@@ -94,7 +94,7 @@ impl LogFile {
             return self.read_large(offset, guess);
         }
         with_taken(&SCRATCH, |scratch| {
-            let guess = guess.max(RECORD_HEADER_BYTES);
+            let guess = guess.max(MOST_RECORD_HEADER_BYTES);
             if scratch.len() < guess {
                 scratch.resize(guess, 0);
             }
@@ -102,7 +102,7 @@ impl LogFile {
             match self.parse(offset, &scratch[..count])? {
                 Parsed::Complete(record) => Ok(record),
                 Parsed::NeedsBytes(header, _) => {
-                    let first = &scratch[RECORD_HEADER_BYTES..count];
+                    let first = &scratch[usize::from(header.header_bytes)..count];
                     self.read_rest(offset, header, first)
                 }
             }
@@ -118,12 +118,12 @@ impl LogFile {
         bytes.truncate(count);
         let header = RecordHeader::decode(&bytes, &self.seed, offset)
             .map_err(|reason| self.not_a_record(offset, reason))?;
-        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-        if total > bytes.len() {
-            return self.read_rest(offset, header, &bytes[RECORD_HEADER_BYTES..]);
+        if header.end() > bytes.len() {
+            let first = &bytes[usize::from(header.header_bytes)..];
+            return self.read_rest(offset, header, first);
         }
-        bytes.truncate(total);
-        let payload = Value::from(bytes).slice(RECORD_HEADER_BYTES..total);
+        bytes.truncate(header.end());
+        let payload = Value::from(bytes).slice(header.payload_range());
         self.complete(offset, header, payload)
     }
 
@@ -143,7 +143,7 @@ impl LogFile {
 
     fn read_rest(&self, offset: u64, header: RecordHeader, first: &[u8]) -> Result<Record> {
         let length = header.payload_bytes as usize;
-        let payload_offset = offset + RECORD_HEADER_BYTES as u64;
+        let payload_offset = offset + u64::from(header.header_bytes);
         // The header is sound, yet nothing is allocated that the log cannot hold.
         if payload_offset + length as u64 > self.end() {
             return Err(self.damage(offset, "a record runs past the log's end"));
@@ -163,9 +163,8 @@ impl LogFile {
     pub fn parse(&self, offset: u64, bytes: &[u8]) -> Result<Parsed> {
         let header = RecordHeader::decode(bytes, &self.seed, offset)
             .map_err(|reason| self.not_a_record(offset, reason))?;
-        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-        match bytes.get(RECORD_HEADER_BYTES..total) {
-            None => Ok(Parsed::NeedsBytes(header, total)),
+        match header.payload_in(bytes) {
+            None => Ok(Parsed::NeedsBytes(header, header.end())),
             Some(payload) => self
                 .complete(offset, header, Value::copy_of(payload))
                 .map(Parsed::Complete),
@@ -182,8 +181,7 @@ impl LogFile {
     ) -> Result<Option<(RecordHeader, &'b [u8])>> {
         let header = RecordHeader::decode(bytes, &self.seed, offset)
             .map_err(|reason| self.not_a_record(offset, reason))?;
-        let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-        let Some(payload) = bytes.get(RECORD_HEADER_BYTES..total) else {
+        let Some(payload) = header.payload_in(bytes) else {
             return Ok(None);
         };
         header

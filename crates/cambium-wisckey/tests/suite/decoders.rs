@@ -75,6 +75,7 @@ fn what_is_accepted_of_mutated_bytes_reads_back() {
         segment: 7,
         offset: 1 << 33,
         value_bytes: 4096,
+        header_bytes: 18,
     };
     let samples = [
         pointer.encode().to_vec(),

@@ -138,7 +138,7 @@ fn write_fixture(folder: &Path) {
 
 #[test]
 fn stores_of_every_format_version_stay_readable() {
-    let fixture = golden().fixture("format-1", write_fixture);
+    let fixture = golden().fixture("format-2", write_fixture);
     let environment = fixture_in_memory(&fixture);
     let folder = Path::new(FIXTURE);
     let report = Wisckey
@@ -157,6 +157,6 @@ fn stores_of_every_format_version_stay_readable() {
 
 #[test]
 fn a_newer_format_is_refused_with_both_versions_named() {
-    let fixture = golden().fixture("format-1", |_| ());
+    let fixture = golden().fixture("format-2", |_| ());
     refuses_a_newer_format(&Wisckey, &fixture);
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cambium_api::{Change, ChangeBatch, ChangeFeed, ChangeOptions, Operation};
 use cambium_base::{Error, Result, SequenceNumber, Value};
@@ -12,7 +12,7 @@ use cambium_storage::record::RecordHeader;
 use super::reader::FileReader;
 use crate::bucket::Bucket;
 use crate::catalog::DataEntry;
-use crate::core::{CellState, Core, lock};
+use crate::core::{CellState, Core, lock, read};
 use crate::data_file::DataFile;
 use crate::format::{FLAG_SPLIT, kind};
 use crate::options::Keys;
@@ -316,7 +316,7 @@ impl Feed {
     fn sources(&mut self) -> Vec<Source> {
         let mut sources = Vec::new();
         for (&table, cell) in self.core.tables.load().iter() {
-            let state = cell.state.read().unwrap_or_else(PoisonError::into_inner);
+            let state = read(&cell.state);
             match &*state {
                 CellState::Open(table) => {
                     let files = table.current_files().into_iter();

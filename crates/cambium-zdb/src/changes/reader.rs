@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use cambium_base::{Error, Result};
-use cambium_storage::record::{NotARecord, RECORD_HEADER_BYTES, RecordHeader};
+use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, NotARecord, RecordHeader};
 
 use crate::data_file::DataFile;
 use crate::format::{ENTRY_PREFIX_BYTES, entry_key, kind};
@@ -74,9 +74,8 @@ impl FileReader {
 
     /// Key and value of the next entry.
     pub fn entry(&self) -> Result<(u64, &[u8])> {
-        let start = (self.offset - self.piece_start) as usize + RECORD_HEADER_BYTES;
-        let bytes = self.head.map_or(0, |head| head.payload_bytes as usize);
-        let payload = &self.piece[start..start + bytes];
+        let payload = self.head.and_then(|head| head.payload_in(self.bytes()));
+        let payload = payload.unwrap_or_default();
         match entry_key(payload) {
             Some(key) => Ok((key, &payload[ENTRY_PREFIX_BYTES..])),
             None => Err(self.damage("an entry without a key")),
@@ -101,7 +100,7 @@ impl FileReader {
         let geometry = *self.file.log.geometry();
         while self.head.is_none() {
             self.leave_cut();
-            self.fill(RECORD_HEADER_BYTES)?;
+            self.fill(MOST_RECORD_HEADER_BYTES)?;
             let bytes = self.bytes();
             if bytes.is_empty() {
                 break;
@@ -111,7 +110,7 @@ impl FileReader {
             let header = match RecordHeader::decode(bytes, self.file.log.seed(), self.offset) {
                 Ok(header) => header,
                 Err(_)
-                    if bytes[..to_block.min(RECORD_HEADER_BYTES)]
+                    if bytes[..to_block.min(MOST_RECORD_HEADER_BYTES)]
                         .iter()
                         .all(|&b| b == 0) =>
                 {
@@ -131,9 +130,8 @@ impl FileReader {
                 self.offset += header.total_bytes(geometry.alignment);
                 continue;
             }
-            let total = RECORD_HEADER_BYTES + header.payload_bytes as usize;
-            self.fill(total)?;
-            let payload = self.bytes().get(RECORD_HEADER_BYTES..total);
+            self.fill(header.end())?;
+            let payload = header.payload_in(self.bytes());
             match payload.map(|payload| header.check_payload(payload)) {
                 Some(Ok(())) => self.head = Some(header),
                 Some(Err(reason)) => return self.refuse(reason),
@@ -227,12 +225,17 @@ impl FileReader {
         let mut offset = from;
         while offset < to {
             let count = log.read_bytes(offset, &mut bytes)?;
-            if count < RECORD_HEADER_BYTES {
+            if count == 0 {
                 return Ok(None);
             }
             let start = offset;
-            let last = start + (count - RECORD_HEADER_BYTES) as u64;
-            while offset <= last && offset < to {
+            // A header may go on behind what was read, unless the log ends there.
+            let cut_off = match count == PROBE_BYTES {
+                true => MOST_RECORD_HEADER_BYTES,
+                false => 0,
+            };
+            let end = start + (count - cut_off) as u64;
+            while offset < end.min(to) {
                 let here = &bytes[(offset - start) as usize..count];
                 if let Ok(header) = RecordHeader::decode(here, log.seed(), offset) {
                     let is_cut = |&(from, to): &(u64, u64)| (from..to).contains(&offset);

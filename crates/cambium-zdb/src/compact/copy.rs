@@ -142,7 +142,7 @@ impl Compaction {
         };
         let total = header.total_bytes(alignment);
         self.new.log.reserve(total)?;
-        let position = self.new.log.append(&header, &[payload]);
+        let position = self.new.log.append(&header, &[payload]).start;
         if header.kind == kind::PUT {
             self.moved.insert(key, (record.offset, position));
             self.report.documents += 1;

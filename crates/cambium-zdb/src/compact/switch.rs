@@ -135,6 +135,7 @@ impl Core {
         let last = writer.next_sequence - 1;
         new.begin_after_copies(last);
         self.keep_replaced_file(&compaction.old, last);
+        writer.targets.remove(&table.number);
         table.begin_switch(place, compaction.new.clone());
         for piece in 0..table.piece_count() {
             table.switch_piece(piece, place, |key, old| {

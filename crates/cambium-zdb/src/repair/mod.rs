@@ -10,8 +10,9 @@
 //! 3. Every index is built anew from the data files.
 //! 4. Both copies of the superblock name the result, a closed store. Until here a
 //!    killed repair has changed nothing but damaged headers, and can run again.
-//! 5. The store is opened; no recovery follows. String keys are counted anew, and
-//!    put back into the buckets they belong to.
+//! 5. The store is opened; no recovery follows. Since the superblock says that string keys
+//!    were not counted, the opening counts them, and puts them back into the buckets they
+//!    belong to. So does the next opening where the repair is killed here.
 //! 6. The store is closed and checked; what the check finds goes into the report.
 //!
 //! Each loss is a finding. Where the superblock itself is lost, the catalog is
@@ -26,7 +27,9 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
+use cambium_api::{
+    CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink, Seeded,
+};
 use cambium_base::{Durability, Error, Result, Value};
 use cambium_index::BucketMap;
 use cambium_io::{Environment, File, OpenOptions};
@@ -36,7 +39,7 @@ use cambium_storage::marker::{self, FilesOfEngine, Marker};
 use cambium_storage::superblock::{self, Superblock, SuperblockContent};
 
 use crate::bucket::Bucket;
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, UNCOUNTED};
 use crate::core::Core;
 use crate::data_file::Home;
 use crate::format::{self, COMMIT_MAGIC, DATA_MAGIC, FORMAT_VERSION};
@@ -76,11 +79,7 @@ pub(crate) fn repair(
     repair.mend_consumers()?;
     drop(held);
     let mut report = repair.report;
-    let core = crate::open::open(environment, path, options, progress)?;
-    if core.shape.keys == Keys::String {
-        count_string_keys(&core)?;
-    }
-    core.close()?;
+    crate::open::open(environment, path, options, progress)?.close()?;
     if let Some(damage) = damage {
         report.note_mended(damage, "it is made anew")?;
     }
@@ -110,7 +109,7 @@ fn prove(
 
 /// Counts the string keys, and moves those that a lost split left in a bucket
 /// where no reader looks for them, in one batch.
-fn count_string_keys(core: &Arc<Core>) -> Result<()> {
+pub(crate) fn count_string_keys(core: &Arc<Core>) -> Result<()> {
     let mut numbers = Vec::new();
     core.for_each_key(0, None, |number| numbers.push(number))?;
     let count = core.buckets.count();
@@ -183,7 +182,7 @@ struct Repair<'a> {
     path: &'a Path,
     marker: &'a Marker,
     report: CheckReport,
-    seeded_bug: Option<SeededBug>,
+    seeded_bug: Seeded<SeededBug>,
 }
 
 impl Repair<'_> {
@@ -203,7 +202,7 @@ impl Repair<'_> {
             store: self.marker.store,
             shape: catalog.shape,
             writable: true,
-            seeded_bug: None,
+            seeded_bug: Seeded::default(),
         }
     }
 
@@ -247,8 +246,11 @@ impl Repair<'_> {
             catalog.last_session += 1;
             catalog.session = catalog.last_session;
         }
+        if catalog.shape.keys == Keys::String {
+            catalog.string_keys = UNCOUNTED;
+        }
         self.environment.file_system.sync_directory(self.path)?;
-        if self.seeded_bug == Some(SeededBug::EmptyIndexNamed) {
+        if self.seeded_bug.is(SeededBug::EmptyIndexNamed) {
             let mut empty = catalog.clone();
             for table in empty.tables.values_mut() {
                 table.pieces.fill(0);

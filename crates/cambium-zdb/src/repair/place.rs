@@ -304,7 +304,7 @@ fn append(new: &DataFile, header: &RecordHeader, payload: &[u8]) -> Result<u64> 
     const FLUSH_BYTES: usize = 1 << 20;
     new.log
         .reserve(header.total_bytes(new.log.geometry().alignment))?;
-    let position = new.log.append(header, &[payload]);
+    let position = new.log.append(header, &[payload]).start;
     if new.log.buffered_bytes() > FLUSH_BYTES {
         new.log.flush()?;
     }

@@ -10,17 +10,19 @@
 mod pieces;
 mod switch;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use cambium_api::Seeded;
 use cambium_base::checksum::ChecksumSeed;
 use cambium_base::{Error, Result};
 use cambium_index::{FlatSlots, Slot};
 use cambium_io::File;
-use cambium_io::sync::atomic::{AtomicU64, Ordering};
+use cambium_io::sync::atomic::AtomicU64;
 use cambium_io::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use cambium_storage::file_header::FileHeader;
 
 use crate::catalog::{DataEntry, TableEntry};
+use crate::core::{read, write};
 use crate::data_file::{DataFile, Home, create_with_header};
 use crate::format::{self, FORMAT_VERSION, FileRef, INDEX_MAGIC};
 use crate::options::Shape;
@@ -35,7 +37,7 @@ pub(crate) struct Table {
     pub index_file: Arc<dyn File>,
     pub shape: Shape,
     seed: ChecksumSeed,
-    seeded_bug: Option<SeededBug>,
+    seeded_bug: Seeded<SeededBug>,
     pieces: Vec<RwLock<Piece>>,
     places: RwLock<Vec<Place>>,
     /// When it was last asked for, in ticks of the store.
@@ -222,26 +224,16 @@ impl Table {
 
     /// A piece, for reading.
     pub fn piece(&self, piece: usize) -> RwLockReadGuard<'_, Piece> {
-        self.pieces[piece]
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        read(&self.pieces[piece])
     }
 
     /// A piece, for changing.
     pub fn piece_mut(&self, piece: usize) -> RwLockWriteGuard<'_, Piece> {
-        self.pieces[piece]
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        write(&self.pieces[piece])
     }
 
     fn places(&self) -> RwLockReadGuard<'_, Vec<Place>> {
-        self.places.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Does something with the data file that takes new entries of a place. The
-    /// caller holds the writer lock, so no switch waits meanwhile.
-    pub fn with_current_file<R>(&self, place: usize, work: impl FnOnce(&Arc<DataFile>) -> R) -> R {
-        work(&self.places()[place].current)
+        read(&self.places)
     }
 
     /// The data file that takes new entries of a place.
@@ -302,47 +294,6 @@ impl Table {
         }
     }
 
-    /// Points a key at its entry, or at none; keeps the count of live entries.
-    /// The piece must be in memory. `meanwhile` runs under the same exclusive
-    /// lock of the piece.
-    pub fn set_slot(&self, key: u64, value: Slot, meanwhile: impl FnOnce()) {
-        let (piece, slot) = self.piece_of(key);
-        let place = self.place_of(key);
-        let (before, generation) = {
-            let mut state = self.piece_mut(piece);
-            let slots = state.slots_to_change();
-            let before = slots.get(slot);
-            slots.set(slot, value);
-            meanwhile();
-            (before, state.homes[place].generation)
-        };
-        let was_live = matches!(before, Slot::Position(_));
-        let is_live = matches!(value, Slot::Position(_));
-        if was_live != is_live {
-            if let Some(file) = self.file_of(place, generation) {
-                if is_live {
-                    file.live.fetch_add(1, Ordering::Relaxed);
-                } else {
-                    file.live.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
-        }
-    }
-
-    /// Takes the locks of all pieces that ascending keys of this table lie in.
-    /// The pieces must be in memory.
-    pub fn lock_run(&self, keys: impl Iterator<Item = u64>) -> LockedRun<'_> {
-        let mut held: Vec<(usize, RwLockWriteGuard<'_, Piece>)> = Vec::new();
-        for key in keys {
-            let (piece, _) = self.piece_of(key);
-            // Ascending; every other thread holds one at a time.
-            if held.last().is_none_or(|(last, _)| *last != piece) {
-                held.push((piece, self.piece_mut(piece)));
-            }
-        }
-        LockedRun { table: self, held }
-    }
-
     /// Shows what the slot of a key says, and which data file it means, under
     /// the shared lock of its piece, if the piece is in memory.
     pub fn with_slot<R>(&self, key: u64, look: impl FnOnce(Slot, SlotHome) -> R) -> Option<R> {
@@ -354,12 +305,7 @@ impl Table {
 
     /// True if a new entry of a key needs no reading and no allocating before.
     pub fn is_prepared(&self, key: u64) -> bool {
-        self.is_piece_prepared(self.piece_of(key).0)
-    }
-
-    /// The same for all keys of a piece.
-    pub fn is_piece_prepared(&self, piece: usize) -> bool {
-        let state = self.piece(piece);
+        let state = self.piece(self.piece_of(key).0);
         state.slots.is_some() && state.reserved
     }
 
@@ -381,32 +327,32 @@ impl Table {
     }
 }
 
-/// The exclusive locks of the pieces of a run of keys: readers see either no
-/// change of the run or all of them.
-pub(crate) struct LockedRun<'a> {
-    table: &'a Table,
-    held: Vec<(usize, RwLockWriteGuard<'a, Piece>)>,
+/// Exclusive locks of pieces, of any tables, held together: readers see either no change
+/// that is made under them, or all of them. Every other thread holds one at a time.
+#[derive(Default)]
+pub(crate) struct LockedPieces<'a> {
+    last: Option<(&'a Table, usize, RwLockWriteGuard<'a, Piece>)>,
+    others: Vec<RwLockWriteGuard<'a, Piece>>,
 }
 
-impl LockedRun<'_> {
-    /// Points the keys of the run, in the same order, at their entries. Answers
-    /// for each place how many keys had no entry before.
-    pub fn set(&mut self, entries: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
-        let mut added = vec![0; self.table.shape.data_files as usize];
-        let mut held = self.held.iter_mut().peekable();
-        for (key, position) in entries {
-            let (piece, slot) = self.table.piece_of(key);
-            while held.next_if(|(number, _)| *number < piece).is_some() {}
-            let Some((_, state)) = held.peek_mut() else {
-                continue;
-            };
-            let slots = state.slots_to_change();
-            if !matches!(slots.get(slot), Slot::Position(_)) {
-                added[self.table.place_of(key)] += 1;
-            }
-            slots.set(slot, Slot::Position(position));
+impl<'a> LockedPieces<'a> {
+    /// Points a key at its entry, or at none; answers what its slot said before. Keys come in
+    /// ascending order. The key's piece must be in memory, and is locked from now on.
+    pub fn set(&mut self, table: &'a Table, key: u64, value: Slot) -> Slot {
+        let (piece, slot) = table.piece_of(key);
+        let is_last = |(last, number, _): &&mut (&Table, usize, _)| {
+            std::ptr::eq(*last, table) && *number == piece
+        };
+        if self.last.as_mut().filter(is_last).is_none() {
+            let next = (table, piece, table.piece_mut(piece));
+            self.others
+                .extend(self.last.replace(next).map(|(.., held)| held));
         }
-        added
+        let (.., state) = self.last.as_mut().expect("locked above");
+        let slots = state.slots_to_change();
+        let before = slots.get(slot);
+        slots.set(slot, value);
+        before
     }
 }
 

@@ -40,7 +40,7 @@ impl Table {
             state.on_disk
         };
         let mut read = self.read_piece(piece, on_disk);
-        if self.seeded_bug == Some(SeededBug::LoadRaceIsDamage) {
+        if self.seeded_bug.is(SeededBug::LoadRaceIsDamage) {
             read = Ok(read?);
         }
         let mut state = self.piece_mut(piece);

@@ -1,18 +1,19 @@
 //! Switching a place of a table from one data file to the next, piece by piece,
 //! while reads go on: what a compaction does at its end.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cambium_index::Slot;
 
 use super::Table;
+use crate::core::write;
 use crate::data_file::DataFile;
 
 impl Table {
     /// Begins a switch: new entries go to `file`, slots still point into the
     /// old one until [`Table::switch_piece`] moves them.
     pub fn begin_switch(&self, place: usize, file: Arc<DataFile>) {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = write(&self.places);
         let place = &mut places[place];
         place.generation += 1;
         place.previous = Some(std::mem::replace(&mut place.current, file));
@@ -79,7 +80,7 @@ impl Table {
 
     /// Ends a switch: the old file has no slot any more.
     pub fn end_switch(&self, place: usize) -> Option<Arc<DataFile>> {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = write(&self.places);
         places[place].previous.take()
     }
 }

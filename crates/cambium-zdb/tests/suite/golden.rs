@@ -92,7 +92,7 @@ fn write_fixture(keys: &str, folder: &Path) {
 #[test]
 fn stores_of_every_format_version_stay_readable() {
     for keys in ["integer", "string"] {
-        let name = format!("format-1-{keys}");
+        let name = format!("format-2-{keys}");
         let fixture = golden().fixture(&name, |folder| write_fixture(keys, folder));
         let environment = fixture_in_memory(&fixture);
         let folder = Path::new(FIXTURE);
@@ -110,6 +110,6 @@ fn stores_of_every_format_version_stay_readable() {
 
 #[test]
 fn a_newer_format_is_refused_with_both_versions_named() {
-    let fixture = golden().fixture("format-1-integer", |_| ());
+    let fixture = golden().fixture("format-2-integer", |_| ());
     refuses_a_newer_format(&Zdb, &fixture);
 }

@@ -327,7 +327,7 @@ fn repair_keeps_what_can_be_read_and_names_what_is_lost() {
     store.close().unwrap();
     // In the middle of the tenth entry's value.
     let data = &files(&environment, "data-")[0];
-    flip(&environment, data, 4096 + 168 * 9 + 100);
+    flip(&environment, data, 4096 + 128 * 9 + 100);
     let report = Zdb
         .check(&environment, Path::new(PATH), &Default::default(), &())
         .unwrap();
@@ -335,7 +335,7 @@ fn repair_keeps_what_can_be_read_and_names_what_is_lost() {
         .findings
         .iter()
         .find(|finding| finding.kind == FindingKind::Damage);
-    assert_eq!(damage.unwrap().offset, 4096 + 168 * 9);
+    assert_eq!(damage.unwrap().offset, 4096 + 128 * 9);
     let store = open(&environment, &[]);
     assert!(store.get(&key(9)).unwrap_err().is_corruption());
     assert!(store.get(&key(10)).unwrap().is_some());
