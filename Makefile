@@ -18,7 +18,7 @@ MDBOOK := 0.5.4
 help: ## Print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-preflight: ## Check that Rust 1.85 or newer and a linker are here
+preflight: ## Check that Rust 1.89 or newer and a linker are here
 	@.ci/preflight
 
 build: preflight ## Build target/release/cambium, cambium-server and kvzone
