@@ -13,12 +13,12 @@ RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 PREFIX ?= /usr/local
 MDBOOK := 0.5.4
 
-.PHONY: help preflight build install uninstall run cluster test docs pages soak bench peers
+.PHONY: help preflight build install uninstall run cluster test docs pages packages soak bench peers
 
 help: ## Print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-preflight: ## Check that Rust 1.85 or newer and a linker are here
+preflight: ## Check that Rust 1.89 or newer and a linker are here
 	@.ci/preflight
 
 build: preflight ## Build target/release/cambium, cambium-server and kvzone
@@ -49,6 +49,7 @@ test: preflight ## Run everything that continuous integration runs
 	$(CARGO) test -j$(JOBS) --workspace --lib --bins --tests
 	$(CARGO) test -j$(JOBS) --workspace --doc
 	.ci/installed "$${CARGO_TARGET_DIR:-target}/debug/deps"
+	CARGO=$(CARGO) JOBS=$(JOBS) .ci/packages "$${CARGO_TARGET_DIR:-target}/debug" "$${CARGO_TARGET_DIR:-target}/debug/deps"
 	STRESS_BUILT=1 .ci/stress
 
 # mdBook is built once; `make test` checks links and examples without it.
@@ -60,12 +61,15 @@ docs: preflight ## Build the book in target/book/html
 	target/mdbook/bin/mdbook build target/book
 
 pages: preflight ## Write man pages and completions of the programs to target/pages
-	rm -rf target/pages && mkdir -p target/pages
-	$(CARGO) run --quiet -j$(JOBS) --package cambium-cli -- man target/pages
-	for page in bash:cambium.bash zsh:_cambium fish:cambium.fish; do \
-	    $(CARGO) run --quiet --package cambium-cli -- completions $${page%%:*} >target/pages/$${page##*:} || exit 1; done
-	$(CARGO) run --quiet -j$(JOBS) --package cambium-server --example pages -- target/pages
-	$(CARGO) run --quiet -j$(JOBS) --package kvzone --example pages -- target/pages
+	$(CARGO) build -j$(JOBS) --profile test --package cambium-cli
+	CARGO=$(CARGO) JOBS=$(JOBS) scripts/pages.sh "$${CARGO_TARGET_DIR:-target}/debug" target/pages
+
+packages: pages ## Build Debian packages in target/packages
+	$(CARGO) build -j$(JOBS) --profile program
+	$(CARGO) build -j$(JOBS) --release --package cambium-ffi --package cambium-leveldb
+	rm -rf target/packages
+	scripts/packages.sh "$${CARGO_TARGET_DIR:-target}/program" "$${CARGO_TARGET_DIR:-target}/release" \
+	    target/pages target/packages
 
 soak: preflight ## Run the suites with larger bounds, stores under stress, and unsafe code under AddressSanitizer
 	JOBS=$(JOBS) .ci/soak

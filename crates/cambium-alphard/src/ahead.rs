@@ -144,10 +144,10 @@ impl Core {
     /// The present group has its space: notes whether it took new space.
     pub fn note_group(&self, writer: &mut Writer, is_small: bool) {
         let least = self.least_groups(writer);
-        if writer.ahead.group(is_small, least)
-            && let Some(task) = self.zeros.get()
-        {
-            task.notify();
+        if writer.ahead.group(is_small, least) {
+            if let Some(task) = self.zeros.get() {
+                task.notify();
+            }
         }
     }
 

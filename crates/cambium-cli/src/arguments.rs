@@ -22,6 +22,7 @@ use crate::scan::ScanArguments;
 use crate::shell::ShellArguments;
 use crate::snapshots::{RollbackArguments, SnapshotArguments};
 use crate::stats::StatsArguments;
+use crate::upgrade::UpgradeArguments;
 
 /// Key-value stores from the command line: a log of records and an index over it.
 #[derive(Debug, Parser)]
@@ -334,6 +335,15 @@ Examples:
   cambium check trees || cambium repair trees
   cambium repair trees --set direct=off")]
     Repair(MendArguments),
+    /// Bring a store to the newest format of its engine
+    #[command(after_help = "\
+Names the engine and the format of the store. Where the format is the newest one there is
+nothing to do. A store whose format is newer than this program, or older than the first
+release, is left as it is; the exit status is 3, and the message says what to do.
+
+Examples:
+  cambium upgrade trees")]
+    Upgrade(UpgradeArguments),
     /// Run many commands on a store that is opened once: typed, or piped in
     #[command(after_help = "\
 A line is a command without `cambium` and without the store. On a terminal there are

@@ -8,7 +8,7 @@ use crate::stores::Access::{Read, Write};
 use crate::stores::Stores;
 use crate::{
     backup, changes, cluster, copy, count, create, delete, export, get, import, namespaces,
-    options, put, reports, scan, shell, snapshots, stats,
+    options, put, reports, scan, shell, snapshots, stats, upgrade,
 };
 
 /// Runs a command; the answer is the exit status.
@@ -66,6 +66,7 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
         Command::Restore(it) => backup::restore(it),
         Command::Copy(it) => stores.using(Read, &it.path, |store| copy::run(store, it)),
         Command::Repair(it) => reports::repair(it),
+        Command::Upgrade(it) => upgrade::run(it),
         Command::Shell(it) => shell::run(stores, it),
         Command::Options(it) => options::run(it),
         Command::Completions(it) => options::completions(it),

@@ -50,6 +50,7 @@ mod shell;
 mod snapshots;
 mod stats;
 mod stores;
+mod upgrade;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -360,8 +360,10 @@ impl AppendWindow for RecordingWindow {
         }
         let length = parts.iter().map(|part| part.len() as u64).sum();
         self.shared.written(&Ok(()), length);
-        let line = format_args!("store {} {offset}+{length}", self.name);
-        self.shared.line(&Ok(()), line);
+        self.shared.line(
+            &Ok(()),
+            format_args!("store {} {offset}+{length}", self.name),
+        );
         true
     }
 }
@@ -370,8 +372,10 @@ impl RecordingFile {
     /// Records an operation on a range.
     fn range<T>(&self, result: Result<T>, operation: &str, offset: u64, length: u64) -> Result<T> {
         let name = &self.name;
-        let line = format_args!("{operation} {name} {offset}+{length}");
-        self.shared.line(&result, line);
+        self.shared.line(
+            &result,
+            format_args!("{operation} {name} {offset}+{length}"),
+        );
         result
     }
 }
@@ -388,12 +392,14 @@ impl File for RecordingFile {
         let name = &self.name;
         match &result {
             Ok(count) if *count < wanted => {
-                let line = format_args!("read {name} {offset}+{wanted} -> {count}");
-                self.shared.line(&result, line);
+                self.shared.line(
+                    &result,
+                    format_args!("read {name} {offset}+{wanted} -> {count}"),
+                );
             }
             _ => {
-                let line = format_args!("read {name} {offset}+{wanted}");
-                self.shared.line(&result, line);
+                self.shared
+                    .line(&result, format_args!("read {name} {offset}+{wanted}"));
             }
         }
         result
@@ -410,8 +416,10 @@ impl File for RecordingFile {
         let bytes = buffers.iter().map(|buffer| buffer.len() as u64).sum();
         self.shared.written(&result, bytes);
         let (name, count) = (&self.name, buffers.len());
-        let line = format_args!("write {name} {offset}+{bytes} in {count} buffers");
-        self.shared.line(&result, line);
+        self.shared.line(
+            &result,
+            format_args!("write {name} {offset}+{bytes} in {count} buffers"),
+        );
         result
     }
 
@@ -429,8 +437,8 @@ impl File for RecordingFile {
 
     fn set_length(&self, length: u64) -> Result<()> {
         let result = self.inner.set_length(length);
-        let line = format_args!("set-length {} {length}", self.name);
-        self.shared.line(&result, line);
+        self.shared
+            .line(&result, format_args!("set-length {} {length}", self.name));
         result
     }
 
@@ -525,8 +533,10 @@ impl ReadQueue for RecordingReadQueue {
     fn submit(&mut self, mut request: ReadRequest) {
         let name = self.shared.name(request.file.path());
         let (offset, length) = (request.offset, request.buffer.len());
-        let line = format_args!("batched-read {name} {offset}+{length}");
-        self.shared.line(&Ok(()), line);
+        self.shared.line(
+            &Ok(()),
+            format_args!("batched-read {name} {offset}+{length}"),
+        );
         // The queue below may read through the file; that is this read, and
         // must not be recorded a second time.
         if let Some(wrapped) = request.file.wrapped().cloned() {

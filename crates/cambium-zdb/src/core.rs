@@ -409,11 +409,13 @@ impl Core {
     /// Closes tables after one was opened, unless another thread holds the locks for it:
     /// readers do not wait for those. A later opening or checkpoint closes the tables then.
     fn close_tables_without_waiting(&self) {
-        if self.excess_tables() > 0
-            && let Ok(maintenance) = self.maintenance.try_lock()
-            && let Ok(mut writer) = self.writer.try_lock()
-        {
-            self.close_tables(&maintenance.catalog, &mut writer);
+        if self.excess_tables() == 0 {
+            return;
+        }
+        if let Ok(maintenance) = self.maintenance.try_lock() {
+            if let Ok(mut writer) = self.writer.try_lock() {
+                self.close_tables(&maintenance.catalog, &mut writer);
+            }
         }
     }
 

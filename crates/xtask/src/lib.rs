@@ -11,8 +11,10 @@
 //! | [`banned`] | calls that have one right place, with their replacement |
 //! | [`shape`] | module essays, `forbid(unsafe_code)`, leftover markers, file length, machine paths |
 //! | [`documents`] | each crate and each dependency has its line in a document |
+//! | [`blocks`] | blocks of the book run, or say why not |
 //! | [`book`] | every page is in the book; the book's sources for mdBook |
 //! | [`cells`] | tables that are copied from the matrix are as it is |
+//! | [`licences`] | crates of others: their licences and Rust versions, and that each is there once |
 //! | [`links`] | links between documents lead somewhere |
 //! | [`packages`] | a crate has what the registry shows, or is not published |
 //!
@@ -29,10 +31,12 @@
 #![forbid(unsafe_code)]
 
 pub mod banned;
+pub mod blocks;
 pub mod book;
 pub mod cells;
 pub mod documents;
 pub mod layers;
+pub mod licences;
 pub mod links;
 pub mod packages;
 pub mod shape;
@@ -57,9 +61,13 @@ pub fn tidy(root: &Path) -> io::Result<Vec<Violation>> {
     found.extend(shape::check(&files));
     found.extend(documents::check(&files));
     found.extend(links::check(&files));
+    found.extend(blocks::check(&files));
     found.extend(book::check(&files));
     found.extend(cells::check(&files));
     found.extend(packages::check(&files));
+    if root.join("Cargo.lock").is_file() {
+        found.extend(licences::check(&licences::foreign(root)?));
+    }
     found.sort();
     found.dedup();
     Ok(found)

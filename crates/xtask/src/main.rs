@@ -18,6 +18,7 @@ cargo xtask COMMAND
 
 tidy               check the house rules on every file of the workspace
 documents          write docs/format/ and docs/reference/ from the code
+licences           list the crates of others that programs contain, each with its licence
 cells              copy cells of docs/matrix.md into the tables that show a part of it
 book FOLDER        write the sources of the book for mdBook into a folder
 ";
@@ -28,6 +29,11 @@ fn main() -> ExitCode {
     let outcome = match arguments.as_slice() {
         ["tidy"] => xtask::tidy(&root()).and_then(|found| report(&found)),
         ["documents"] => write_documents(),
+        ["licences"] => xtask::licences::foreign(&root()).and_then(|crates| {
+            let list = xtask::licences::list(&crates);
+            io::stdout().write_all(list.as_bytes())?;
+            Ok(ExitCode::SUCCESS)
+        }),
         ["cells"] => xtask::cells::write(&root()).map(|()| ExitCode::SUCCESS),
         ["book", folder] => {
             xtask::book::copy(&root(), Path::new(folder), ADDRESS).map(|()| ExitCode::SUCCESS)

@@ -34,11 +34,12 @@ use crate::shell::completion::{Assistant, Completion};
 use crate::stores::{Access, Stores};
 
 /// Commands that need the store closed, or make another.
-const OUTSIDE: [&str; 7] = [
+const OUTSIDE: [&str; 8] = [
     "create",
     "check",
     "inspect",
     "repair",
+    "upgrade",
     "completions",
     "man",
     "shell",

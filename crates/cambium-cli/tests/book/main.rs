@@ -1,16 +1,19 @@
-//! The shell sessions of the README and of `docs/` are run.
+//! The shell blocks of the README and of `docs/` are run.
 //!
-//! A block ` ```console ` is a session: lines that begin with `$ ` are commands for bash, the
-//! lines behind a command are its output. In expected output `...` stands for any text, and a
-//! line of it alone for any lines; `[exit status N]` is the last line of a command that fails.
-//! A block ` ```console,server ` has one command that goes on in the background: the session
-//! continues once its output has a line with `ready`.
+//! | block | how it runs |
+//! |---|---|
+//! | ` ```console ` | A line that begins with `$ ` is a command for bash, and the lines after it are its output. `...` stands for any text, a line of it alone for any lines; `[exit status N]` is the last line of a command that fails. |
+//! | ` ```console,server ` | Its one command runs in the background. The page continues once the output has a line with `ready`. |
+//! | ` ```sh ` | A script. Every command succeeds; any output is right. |
+//! | ` ```python needs=MODULE ` | A script. It is passed over where Python has no such module. |
+//! | ` ```sh ignore=REASON ` | Does not run. `cargo xtask tidy` has the list of reasons. |
+//! | `<!-- before: COMMAND -->` | Prepares what a page expects of its reader's machine. |
 //!
 //! The blocks of a page run one after the other in one empty folder, in name spaces of their
 //! own for processes and network, so that servers have their usual ports and end with the page.
 //! A page that needs a program, or a name space, that is not here is skipped, which the test
 //! prints on standard error. Rust blocks are doctests of crate `cambium`; Python blocks run in
-//! the suite of `cambium-python`, and those in C in `.ci/installed`.
+//! the suite of `cambium-python` unless they need a module, and those in C in `.ci/installed`.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write as _;
@@ -18,44 +21,82 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A command of a session, and what it has to print.
+/// How a step runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// A command whose output is compared.
+    Command,
+    /// A command that goes on in the background.
+    Server,
+    /// Commands that all have to succeed.
+    Script,
+}
+
+/// Something that bash runs, and what it has to print.
 #[derive(Debug, PartialEq)]
 struct Step {
-    /// Where the command stands in its page, from 1.
+    /// Where it begins in its page, from 1.
     line: usize,
     command: String,
     expected: Vec<String>,
-    /// Whether it goes on in the background.
-    server: bool,
+    kind: Kind,
 }
 
-/// The steps of all sessions of a page.
+/// What begins a line that prepares a page; ` -->` ends it.
+const BEFORE: &str = "<!-- before: ";
+
+fn step(line: usize, kind: Kind, command: &str) -> Step {
+    Step {
+        line,
+        command: command.to_string(),
+        expected: Vec::new(),
+        kind,
+    }
+}
+
+/// A block in another language goes to its program up to the end of the block.
+const HERE: &str = "<<'```'";
+
+/// Runs what follows by a Python that has the module, if there is one.
+fn python(module: &str) -> String {
+    format!(
+        "for python in python3 /usr/bin/python3 true; do $python -c 'import {module}' 2>/dev/null && break; done\n\
+         $python - {HERE}\n"
+    )
+}
+
+/// The steps of all shell blocks of a page.
 fn steps(page: &str) -> Vec<Step> {
     let mut found: Vec<Step> = Vec::new();
-    let mut session = None;
-    for (position, line) in page.lines().enumerate() {
-        if let Some(kind) = line.strip_prefix("```") {
-            session = match kind {
-                "console" => Some(false),
-                "console,server" => Some(true),
+    let mut block = None;
+    for (line, text) in (1..).zip(page.lines()) {
+        if let Some(info) = text.strip_prefix("```") {
+            let last = found.last_mut().filter(|_| block.is_some());
+            if let Some(step) = last.filter(|step| step.command.contains(HERE)) {
+                step.command += "```\n";
+            }
+            block = match info {
+                "console" => Some(Kind::Command),
+                "console,server" => Some(Kind::Server),
+                "sh" => Some(Kind::Script),
                 _ => None,
             };
-            continue;
-        }
-        let Some(server) = session else {
-            continue;
-        };
-        if let Some(command) = line.strip_prefix("$ ") {
-            found.push(Step {
-                line: position + 1,
-                command: command.to_string(),
-                expected: Vec::new(),
-                server,
-            });
-        } else if let Some(step) = found.last_mut() {
+            if let Some(module) = info.strip_prefix("python needs=") {
+                block = Some(Kind::Script);
+                found.push(step(line, Kind::Script, &python(module)));
+            } else if block == Some(Kind::Script) {
+                found.push(step(line + 1, Kind::Script, ""));
+            }
+        } else if let Some(command) = text.strip_prefix(BEFORE) {
+            found.push(step(line, Kind::Script, command.trim_end_matches(" -->")));
+        } else if let (Some(Kind::Script), Some(step)) = (block, found.last_mut()) {
+            step.command = step.command.clone() + text + "\n";
+        } else if let (Some(kind), Some(command)) = (block, text.strip_prefix("$ ")) {
+            found.push(step(line, kind, command));
+        } else if let (Some(_), Some(step)) = (block, found.last_mut()) {
             match step.command.ends_with('\\') && step.expected.is_empty() {
-                true => step.command = format!("{}\n{line}", step.command),
-                false => step.expected.push(line.to_string()),
+                true => step.command = format!("{}\n{text}", step.command),
+                false => step.expected.push(text.to_string()),
             }
         }
     }
@@ -90,25 +131,43 @@ fn matches(expected: &[String], output: &[&str]) -> bool {
 /// A line before the output of each command; no command prints it.
 const MARK: char = '\u{1}';
 
+/// Begins the line about a command of a script that failed.
+const FAILED: &str = "[failed] line ";
+
 /// The steps as a program of bash that prints a mark before each output.
 fn script(steps: &[Step]) -> String {
     let mut text = String::from("ip link set lo up\n");
     for (number, step) in steps.iter().enumerate() {
         text.push_str("printf '\\001'\n");
         // Writing to a string cannot fail.
-        _ = match step.server {
-            true => writeln!(
+        _ = match step.kind {
+            Kind::Server => writeln!(
                 text,
                 "{{ {} ; }} >server-{number}.log 2>&1 </dev/null &\n\
                  for turn in {{1..100}}; do grep -q ready server-{number}.log && break; sleep 0.1; done\n\
                  cat server-{number}.log",
                 step.command
             ),
-            false => writeln!(
+            Kind::Command => writeln!(
                 text,
                 "{{ {}\n}} 2>&1 </dev/null\nstatus=$?\n\
-                 [ $status = 0 ] || printf '[exit status %d]\\n' $status",
-                step.command
+                 [ $status = 0 ] || printf '[exit status %d]\\n' $status{}",
+                step.command,
+                // A server with TLS still closes its store when its client is gone.
+                if step.command.ends_with(" SHUTDOWN") {
+                    "\nwait"
+                } else {
+                    ""
+                }
+            ),
+            // The trap reports each command that fails, by its line in the page.
+            Kind::Script => writeln!(
+                text,
+                "first=$LINENO\n\
+                 trap 'printf \"{FAILED}%d: exit status %d\\n\" $((LINENO - first + {} - 3)) $?' ERR\n\
+                 {{\n{}\n}} 2>&1 </dev/null\n\
+                 trap - ERR",
+                step.line, step.command
             ),
         };
     }
@@ -147,17 +206,32 @@ fn run(steps: &[Step]) -> Vec<String> {
         .zip(outputs.map(|text| text.trim_start_matches('\n')));
     let differing = compared.filter(|(step, output)| {
         let lines: Vec<&str> = output.lines().map(str::trim_end).collect();
-        !matches(&step.expected, &lines)
+        match step.kind {
+            Kind::Script => output.contains(FAILED),
+            Kind::Command | Kind::Server => !matches(&step.expected, &lines),
+        }
     });
     differing
         .map(|(step, output)| format!("line {}: $ {}\n{output}", step.line, step.command))
         .collect()
 }
 
-/// The program of each command of a session: the first word that sets no variable.
+/// The program of each command: the first word that sets no variable.
 fn words(steps: &[Step]) -> impl Iterator<Item = &str> {
-    let commands = steps.iter().map(|step| step.command.split_whitespace());
-    commands.filter_map(|mut words| words.find(|word| !word.contains('=')))
+    let commands = steps.iter().flat_map(|step| match step.kind {
+        Kind::Script => step
+            .command
+            .split(HERE)
+            .take(1)
+            .flat_map(str::lines)
+            .collect(),
+        Kind::Command | Kind::Server => vec![step.command.as_str()],
+    });
+    let begins = commands.filter(|command| !command.starts_with([' ', '#', '$']));
+    begins.filter_map(|command| {
+        let mut words = command.split_whitespace();
+        words.find(|word| !word.contains('='))
+    })
 }
 
 fn is_there(program: &str) -> bool {
@@ -216,6 +290,9 @@ fn the_sessions_of_the_pages_are_as_shown() {
     let mut all = vec![root.join("README.md")];
     pages(&root.join("docs"), &mut all);
     all.sort();
+    // One page alone, while it is written.
+    let only = std::env::var("CAMBIUM_PAGE").ok();
+    all.retain(|page| only.as_ref().is_none_or(|only| page.ends_with(only)));
     let mut wrong = String::new();
     let mut count = 0;
     for page in all {
@@ -233,7 +310,10 @@ fn the_sessions_of_the_pages_are_as_shown() {
             _ = writeln!(wrong, "{}, {difference}", page.display());
         }
     }
-    assert!(count > 20, "{count} commands in all pages");
+    assert!(
+        count > 80 || only.is_some(),
+        "{count} commands in all pages"
+    );
     assert!(
         wrong.is_empty(),
         "these differ from what the pages show:\n{wrong}"
@@ -243,16 +323,17 @@ fn the_sessions_of_the_pages_are_as_shown() {
 #[test]
 fn a_session_is_read_as_steps() {
     let page = "```text\n$ no\n```\n```console\n$ echo a \\\n  b\na b\n```\n\
-                ```console,server\n$ serve\nready\n```\n";
-    let step = |line, command: &str, expected: &str, server| Step {
-        line,
-        command: command.to_string(),
-        expected: vec![expected.to_string()],
-        server,
+                ```console,server\n$ serve\nready\n```\n\
+                <!-- before: mkdir b -->\n```sh\ncd b\nls\n```\n```sh ignore=x\nno\n```\n";
+    let step = |line, command: &str, expected: &[&str], kind| Step {
+        expected: expected.iter().map(ToString::to_string).collect(),
+        ..step(line, kind, command)
     };
     let expected = [
-        step(5, "echo a \\\n  b", "a b", false),
-        step(10, "serve", "ready", true),
+        step(5, "echo a \\\n  b", &["a b"], Kind::Command),
+        step(10, "serve", &["ready"], Kind::Server),
+        step(13, "mkdir b", &[], Kind::Script),
+        step(15, "cd b\nls\n", &[], Kind::Script),
     ];
     assert_eq!(steps(page), expected);
 }
@@ -276,8 +357,18 @@ fn output_that_differs_is_found() {
             "{expected:?}, {output:?}"
         );
     }
-    let page = "```console\n$ cambium get trees oak\nQuercus\n```\n";
+    let page = "```console\n$ cambium get trees oak\nQuercus\n```\n\
+                ```sh\ntrue\nfalse\ncambium --version\n```\n";
     if missing(&steps(page)).is_none() {
-        assert_eq!(run(&steps(page)).len(), 1, "there is no store");
+        let found = run(&steps(page));
+        assert_eq!(
+            found.len(),
+            2,
+            "there is no store, and false fails: {found:?}"
+        );
+        assert!(
+            found[1].contains("[failed] line 7: exit status 1"),
+            "{found:?}"
+        );
     }
 }

@@ -341,6 +341,7 @@ fn completions_and_help_are_data() {
         "compact",
         "backup",
         "repair",
+        "upgrade",
         "options",
         "completions",
     ] {

@@ -45,10 +45,23 @@ fn a_newer_format_is_refused_with_both_versions() {
     let (body, _) = text.split_once("checksum").unwrap();
     let (_, version) = body.split_once("\nformat ").unwrap();
     let (version, _) = version.split_once('\n').unwrap();
-    let body = body.replace(&format!("\nformat {version}\n"), "\nformat 99\n");
-    let checksum = cambium::checksum::crc32c(body.as_bytes());
-    fs::write(&marker, format!("{body}checksum {checksum:08x}\n")).unwrap();
-    for command in ["stats", "check", "inspect", "repair"] {
+    let write = |other: u32| {
+        let body = body.replace(
+            &format!("\nformat {version}\n"),
+            &format!("\nformat {other}\n"),
+        );
+        let checksum = cambium::checksum::crc32c(body.as_bytes());
+        fs::write(&marker, format!("{body}checksum {checksum:08x}\n")).unwrap();
+    };
+    let upgrade = place.run(["upgrade", "s"]);
+    assert_eq!(upgrade.status, Some(0), "{}", upgrade.talk);
+    let newest = format!("engine forest, format {version}, the newest");
+    assert!(upgrade.talk.contains(&newest), "{}", upgrade.talk);
+    write(0);
+    let both = ["format 0", &format!("reads format {version}"), "export"];
+    place.run(["upgrade", "s"]).refused(3, &both);
+    write(99);
+    for command in ["stats", "check", "inspect", "repair", "upgrade"] {
         place.run([command, "s"]).refused(
             3,
             &["version 99", &format!("up to {version}"), "newer program"],
