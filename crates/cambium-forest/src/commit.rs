@@ -79,7 +79,7 @@ impl Core {
         Ok(first)
     }
 
-    /// What the headers of a writer's records have in common.
+    /// The part of the headers that all records of a group share.
     fn record_template(&self, writer: &Writer) -> RecordHeader {
         RecordHeader {
             attempt: writer.attempt,

@@ -70,7 +70,7 @@ impl Planned {
         }
     }
 
-    /// The header of its record, of which a template says what writers have in common.
+    /// The header of its record: a template gives the part that all records share.
     pub fn header(&self, template: &RecordHeader, sequence: u64) -> RecordHeader {
         RecordHeader {
             kind: self.kind(),
@@ -82,14 +82,14 @@ impl Planned {
         }
     }
 
-    /// What it will take in the log.
+    /// Bytes that its record will take in the log.
     pub fn will_take(&self, template: &RecordHeader, sequence: u64) -> u64 {
         let payload = self.key.len() + self.value().len();
         let header = self.header(template, sequence);
         header.record_bytes(payload as u64, DOCUMENT_ALIGNMENT)
     }
 
-    /// What it takes in the log, once appended.
+    /// Bytes that its record takes in the log, once appended.
     pub fn record_bytes(&self) -> u64 {
         self.place.end - self.place.start
     }

@@ -250,7 +250,7 @@ impl RecordHeader {
         header
     }
 
-    /// Which numbers the header has beside those that every header has.
+    /// The bits of the numbers that the header has beside those of every header.
     fn parts(&self) -> u8 {
         let part = |is_there: bool, part: u8| if is_there { part } else { 0 };
         part(self.flags != 0 || self.attempt != 0, RARE)

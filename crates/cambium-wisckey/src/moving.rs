@@ -53,8 +53,8 @@ impl<'v> LiveValue<'v> {
         (self.full_key.len() + self.value.len()) as u64
     }
 
-    /// The header of its next record, of which a template says what those of all have in
-    /// common.
+    /// The header of its next record: a template gives the part that all of them
+    /// share.
     fn header(&self, template: &RecordHeader) -> RecordHeader {
         RecordHeader {
             sequence: SequenceNumber(self.sequence),

@@ -112,7 +112,7 @@ impl<'a> LogEntry<'a> {
         }
     }
 
-    /// Its header, of which a template says what the records of a group have in common.
+    /// Its header: a template gives the part that all records of a group share.
     pub fn header(&self, template: &RecordHeader, sequence: u64) -> RecordHeader {
         RecordHeader {
             kind: self.kind,
@@ -133,12 +133,12 @@ pub(crate) struct Appended {
     pub offset: u64,
     /// Of the first record.
     pub sequence: u64,
-    /// What the headers have in common.
+    /// The part of the headers that all records share.
     pub template: RecordHeader,
 }
 
 impl Writer {
-    /// What the headers of its next records have in common.
+    /// The part of the headers that its next records share.
     fn template(&self) -> RecordHeader {
         RecordHeader {
             attempt: self.attempt,

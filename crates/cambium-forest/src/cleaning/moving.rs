@@ -185,7 +185,7 @@ impl<'a> Moves<'a> {
 
 /// Records side by side.
 struct Parcel {
-    /// Of the records.
+    /// The session that the records name.
     session: u32,
     items: Vec<Item>,
     packer: Packer,
