@@ -465,9 +465,10 @@ impl Engine for AlphardStore {
         if self.core.environment.is_background_ahead() {
             return Ok(StepOutcome::WaitIo);
         }
+        let is_reader = self.core.health.is_of_reader();
         match self.core.step(budget)? {
             // Where tasks run, one of them does it.
-            StepOutcome::Idle if !self.core.environment.executor.runs_tasks() => {
+            StepOutcome::Idle if !is_reader && !self.core.environment.executor.runs_tasks() => {
                 Ok(self.core.zero_ahead())
             }
             outcome => Ok(outcome),
