@@ -157,15 +157,20 @@ impl StoreCheck<'_> {
         }
         if self.core.shape.keys == Keys::String {
             let found = self.string_keys;
-            if self.report.is_sound() && found != catalog.string_keys {
-                let known = match catalog.string_keys {
-                    UNCOUNTED => "that a repair has not come to its end".to_string(),
-                    known => known.to_string(),
-                };
+            let superblock = superblock::copy_path(&self.core.path, 0);
+            if catalog.string_keys == UNCOUNTED {
+                self.report.findings.push(Finding {
+                    kind: FindingKind::Note,
+                    file: superblock,
+                    offset: 0,
+                    what: "a repair has not come to its end; the next open counts the keys".into(),
+                });
+            } else if self.report.is_sound() && found != catalog.string_keys {
                 let what = format!(
-                    "the buckets hold {found} keys, and the superblock says {known}; `cambium repair` counts them"
+                    "the buckets hold {found} keys, and the superblock says {}; `cambium repair` counts them",
+                    catalog.string_keys
                 );
-                self.damage(&superblock::copy_path(&self.core.path, 0), 0, what)?;
+                self.damage(&superblock, 0, what)?;
             }
             self.report.entries = found.saturating_add_signed(tail.string_keys);
         } else {

@@ -212,12 +212,6 @@ pub(crate) fn open_read_only(
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let found = read_catalog(file_system, path, marker.store)?;
-    if found.1.string_keys == UNCOUNTED {
-        let what =
-            "a repair has not come to its end: repair the store again, or open it for writing";
-        let superblock = superblock::copy_path(path, found.0.copy);
-        return Err(Error::corruption(superblock, 0, what));
-    }
     let mut options = options.clone();
     let memory = crate::memory::plan(environment, &found.1.shape, &mut options)?;
     let (tuning, _) = Tuning::of_opening(&options)?;
@@ -233,6 +227,9 @@ pub(crate) fn open_read_only(
     let clean = crate::core::lock(&core.maintenance).catalog.clean;
     if !clean {
         core.recover_in_memory(progress)?;
+    }
+    if core.buckets.keys() == UNCOUNTED {
+        crate::repair::count_for_reading(&core)?;
     }
     Ok(core)
 }
