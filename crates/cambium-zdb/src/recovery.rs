@@ -34,6 +34,7 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::replay::write_again;
 
+use crate::catalog::UNCOUNTED;
 use crate::changes::past::Cut;
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
@@ -165,7 +166,7 @@ impl Core {
     fn replay(&self, tails: &Tails, accepted: &Accepted) -> Result<()> {
         self.cut_files(tails, accepted)?;
         let session = lock(&self.writer).session;
-        let (mut buckets, mut keys) = (self.buckets.count(), self.buckets.keys() as i64);
+        let (mut buckets, mut more_keys) = (self.buckets.count(), 0);
         for found in &accepted.entries {
             let number = self.table_number(found.key);
             let table = match tails.tables.get(&number) {
@@ -195,12 +196,16 @@ impl Core {
             };
             let before = LockedPieces::default().set(&table, found.key, slot);
             file.count_entry(before, slot);
-            keys += i64::from(found.auxiliary as i32);
+            more_keys += i64::from(found.auxiliary as i32);
             if found.flags & FLAG_SPLIT != 0 {
                 buckets = buckets.max(found.key + 1);
             }
         }
-        self.buckets.recovered(buckets, keys.max(0) as u64);
+        let keys = match self.buckets.keys() {
+            UNCOUNTED => UNCOUNTED,
+            known => known.saturating_add_signed(more_keys),
+        };
+        self.buckets.recovered(buckets, keys);
         self.counters
             .replayed
             .fetch_add(accepted.len() as u64, Ordering::Relaxed);

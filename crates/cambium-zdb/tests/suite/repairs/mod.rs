@@ -116,6 +116,16 @@ fn repaired_anywhere(disk: &SimulatedDisk, expected: &Entries, what: &str) {
     let look = |copy: &SimulatedDisk, changes| {
         let found = contents(copy).unwrap();
         assert!(found == *expected, "{what}, killed after {changes} changes");
+        let (environment, path) = (Environment::simulated(&copy.fork(), 5), Path::new(PATH));
+        let checked = Zdb.check(&environment, path, &Default::default(), &());
+        let is_sound = checked.as_ref().is_ok_and(|report| report.is_sound());
+        assert!(is_sound, "{what}, after {changes}: {checked:?}");
+        let reader = Zdb.open_read_only(&environment, path, &opening(&[]), &());
+        let reader = reader.unwrap();
+        let read = all(&*reader).unwrap();
+        assert!(read == *expected, "{what}, read after {changes} changes");
+        let counted = reader.stats().unwrap().number("entries");
+        assert_eq!(counted, Some(expected.len() as u64), "after {changes}");
         let report = repair(&Environment::simulated(copy, 4)).unwrap();
         assert!(report.is_sound(), "{what}, after {changes}: {report:?}");
         assert_eq!(report.entries, expected.len() as u64);
