@@ -33,7 +33,7 @@ pub struct Input {
     pub violation: Option<String>,
 }
 
-/// What waits for values that a thread fetches.
+/// A client or a call that waits for values which a thread fetches.
 #[derive(Debug)]
 pub enum Waiter {
     /// Commands of a client.

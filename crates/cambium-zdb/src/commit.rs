@@ -104,7 +104,7 @@ pub(crate) struct Group<'g, 'v> {
     pub user_bytes: u64,
 }
 
-/// What a group appends to one data file.
+/// The entries that a group appends to one data file.
 struct Share<'g> {
     file: &'g Arc<DataFile>,
     /// Its entries, by their places in the group.

@@ -9,7 +9,7 @@ use crate::workspace::TextFile;
 
 const DOCTESTS: &str = "crates/cambium/src/lib.rs";
 
-/// What a block may be.
+/// The words behind a fence that say how a block runs.
 const KNOWN: &[&str] = &[
     "c",
     "console",

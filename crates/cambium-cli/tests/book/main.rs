@@ -42,7 +42,7 @@ struct Step {
     kind: Kind,
 }
 
-/// What begins a line that prepares a page; ` -->` ends it.
+/// A line that prepares a page begins with this, and ends with ` -->`.
 const BEFORE: &str = "<!-- before: ";
 
 fn step(line: usize, kind: Kind, command: &str) -> Step {

@@ -90,7 +90,7 @@ fn a_read_that_may_not_wait_is_whole_or_says_that_it_would_wait() {
         let error = without_waiting(|| direct.read_vec_at(0, 512)).unwrap_err();
         assert!(error.would_wait(), "{error}");
     }
-    // Behind it, reads wait again.
+    // Reads wait again after the call.
     assert_eq!(file.read_vec_at(0, 10_000).unwrap(), content);
 }
 

@@ -71,7 +71,7 @@ pub struct Server {
     pub called: Vec<Called>,
     /// Jobs that begin when the round is written.
     pub jobs: Vec<(Handle, bool, Work, Job)>,
-    /// What waits for values, and the keys of those.
+    /// Clients and calls that wait for values, with the keys of those.
     pub fetches: Vec<(Waiter, Vec<Vec<u8>>)>,
     /// The round: the number of the batch that is collected.
     pub round: u64,

@@ -20,7 +20,7 @@ use foldhash::fast::RandomState;
 
 use super::Keyspace;
 
-/// What the command under way may do where a value is not in memory.
+/// The state of the command under way, for values that are not in memory.
 #[derive(Debug, Default)]
 pub struct Fetching {
     /// It may end and run again, as long as the overlay has taken no more writes than these.
