@@ -228,26 +228,34 @@ impl RecordHeader {
         };
         header.bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
         header.bytes[8] = self.kind | parts;
-        header.push(u64::from(payload_bytes));
-        header.push(self.sequence.0);
-        header.push(u64::from(self.session));
-        if parts & RARE != 0 {
-            header.push(u64::from(self.flags));
-            header.push(u64::from(self.attempt));
-        }
-        if parts & SYNCED != 0 {
-            header.push(zigzag(self.sequence.0.wrapping_sub(self.synced_through.0)));
-        }
-        if parts & BATCH != 0 {
-            header.push(u64::from(self.batch_index));
-            header.push(u64::from(self.batch_remaining));
-        }
-        if parts & AUXILIARY != 0 {
-            header.push(u64::from(self.auxiliary));
-        }
+        self.for_each_number(u64::from(payload_bytes), parts, |number| {
+            header.push(number)
+        });
         let checksum = seed.at(offset, &header[4..]);
         header.bytes[..4].copy_from_slice(&checksum.to_le_bytes());
         header
+    }
+
+    /// Shows the numbers of the header, in their order, before a payload.
+    #[inline]
+    fn for_each_number(&self, payload_bytes: u64, parts: u8, mut take: impl FnMut(u64)) {
+        take(payload_bytes);
+        take(self.sequence.0);
+        take(u64::from(self.session));
+        if parts & RARE != 0 {
+            take(u64::from(self.flags));
+            take(u64::from(self.attempt));
+        }
+        if parts & SYNCED != 0 {
+            take(zigzag(self.sequence.0.wrapping_sub(self.synced_through.0)));
+        }
+        if parts & BATCH != 0 {
+            take(u64::from(self.batch_index));
+            take(u64::from(self.batch_remaining));
+        }
+        if parts & AUXILIARY != 0 {
+            take(u64::from(self.auxiliary));
+        }
     }
 
     /// The bits of the numbers that the header has beside those of every header.
@@ -361,25 +369,9 @@ impl RecordHeader {
 
     /// Bytes that the header will take before such a payload.
     pub fn header_bytes_before(&self, payload_bytes: u64) -> usize {
-        let mut header = FIXED_BYTES
-            + varint_bytes(payload_bytes)
-            + varint_bytes(self.sequence.0)
-            + varint_bytes(u64::from(self.session));
-        let parts = self.parts();
-        if parts & RARE != 0 {
-            header += varint_bytes(u64::from(self.flags)) + varint_bytes(u64::from(self.attempt));
-        }
-        if parts & SYNCED != 0 {
-            let before = self.sequence.0.wrapping_sub(self.synced_through.0);
-            header += varint_bytes(zigzag(before));
-        }
-        if parts & BATCH != 0 {
-            header += varint_bytes(u64::from(self.batch_index))
-                + varint_bytes(u64::from(self.batch_remaining));
-        }
-        if parts & AUXILIARY != 0 {
-            header += varint_bytes(u64::from(self.auxiliary));
-        }
+        let mut header = FIXED_BYTES;
+        let add = |number| header += varint_bytes(number);
+        self.for_each_number(payload_bytes, self.parts(), add);
         header
     }
 
