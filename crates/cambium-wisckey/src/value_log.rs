@@ -226,9 +226,9 @@ impl Core {
         let before = segment.log.end();
         let result = match entries {
             [entry] if durability == Durability::Written => {
-                self.append_one(writer, &segment, entry, first)
+                self.append_one(writer, &segment, entry, (&template, first))
             }
-            _ => self.append_several(writer, &segment, entries, first, durability),
+            _ => self.append_several(writer, &segment, entries, (&template, first), durability),
         };
         let offset = match result {
             Ok(offset) => offset,
@@ -255,13 +255,13 @@ impl Core {
         writer: &mut Writer,
         segment: &Segment,
         entry: &LogEntry<'_>,
-        sequence: u64,
+        (template, sequence): (&RecordHeader, u64),
     ) -> Result<u64> {
         writer.active_unsynced = true;
         if entry.kind == kind::DELETE && self.has_bug(SeededBug::DeleteUnlogged) {
             return Ok(segment.log.end());
         }
-        let header = entry.header(&writer.template(), sequence);
+        let header = entry.header(template, sequence);
         let payload = [entry.first, entry.second];
         if let Some(place) = segment.log.append_to_window(&header, &payload, u64::MAX) {
             return Ok(place.start);
@@ -276,16 +276,15 @@ impl Core {
         writer: &mut Writer,
         segment: &Segment,
         entries: &[LogEntry<'_>],
-        first: u64,
+        (template, first): (&RecordHeader, u64),
         durability: Durability,
     ) -> Result<u64> {
-        let template = writer.template();
         let offset = segment.log.append_several(|log| {
             for (index, entry) in entries.iter().enumerate() {
                 if entry.kind == kind::DELETE && self.has_bug(SeededBug::DeleteUnlogged) {
                     continue;
                 }
-                let header = entry.header(&template, first + index as u64);
+                let header = entry.header(template, first + index as u64);
                 log.append(&header, &[entry.first, entry.second]);
             }
         });
