@@ -245,11 +245,14 @@ impl<'a> Actor<'a> {
                     length,
                 };
                 self.model[id as usize] = (!takes_away).then_some(version);
-                let known = number << 1 | u64::from(!takes_away);
-                self.shared.keys[self.thread][id as usize]
-                    .acknowledged
-                    .store(known, Ordering::Release);
             }
+        }
+        // After all effects: a batch may put a key and then take it away.
+        for id in effects.iter().flat_map(|effect| own_ids(effect).0) {
+            let known = number << 1 | u64::from(self.model[id as usize].is_some());
+            self.shared.keys[self.thread][id as usize]
+                .acknowledged
+                .store(known, Ordering::Release);
         }
         let Some(sequence) = sequence else {
             return;
