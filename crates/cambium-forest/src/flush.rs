@@ -151,7 +151,10 @@ impl Core {
         tail: Option<Tail>,
     ) -> Result<()> {
         let view = self.view.load_full();
-        let known = view.known.next_era();
+        let known = match source.empties_any() {
+            true => Known::for_documents(source.keys(), &self.home.cache, self.hash_seed),
+            false => view.known.next_era(),
+        };
         let unfinished = &self.cleaning.unfinished;
         unfinished.fetch_or(tail.is_some(), Ordering::Relaxed);
         self.free_nodes(maintenance, &view.database, tail.as_ref());
@@ -278,9 +281,12 @@ impl Core {
         let apply = || {
             for namespace in namespaces {
                 let root = roots.namespaces.entry(namespace).or_default();
+                let deleted = source.deleted(namespace);
+                if deleted.is_everything() {
+                    *root = NamespaceRoot::default();
+                }
                 let moves = tail.map(|tail| Moves::new(self, &view.database, root, tail));
                 let pieces = source.pieces(namespace, self.tuning.flush_bytes);
-                let deleted = source.deleted(namespace);
                 let covered = self.covered_keys(&view.database, root, &deleted);
                 let pieces = pieces.removing(covered);
                 let mut changes = MergedChanges::new(pieces, moves.transpose()?);

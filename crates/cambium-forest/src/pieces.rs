@@ -45,6 +45,25 @@ impl<'s> Source<'s> {
         deleted
     }
 
+    /// True if it deletes everything in a namespace.
+    pub fn empties_any(self) -> bool {
+        let mut namespaces = match self {
+            Source::Buffer(buffer) if buffer.deleted_ranges() > 0 => buffer.namespaces(),
+            _ => Vec::new(),
+        };
+        namespaces
+            .drain(..)
+            .any(|namespace| self.deleted(namespace).is_everything())
+    }
+
+    /// How many keys it has.
+    pub fn keys(self) -> u64 {
+        match self {
+            Source::Buffer(buffer) => buffer.keys() as u64,
+            Source::Run(run) => run.entries(),
+        }
+    }
+
     /// Namespaces that it has changes of.
     pub fn namespaces(self) -> Vec<u16> {
         match self {

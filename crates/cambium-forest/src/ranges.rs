@@ -66,6 +66,11 @@ impl RangeSet {
         self.over(key).is_some()
     }
 
+    /// True if it holds every key: then a flush takes the whole trie away, and walks nothing.
+    pub fn is_everything(&self) -> bool {
+        self.ranges.get(&b""[..]).is_some_and(Option::is_none)
+    }
+
     /// True if it holds no key.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()

@@ -213,6 +213,7 @@ impl Core {
             return Ok(0);
         }
         let mut hidden = match view.root(namespace).root {
+            Some(_) if deleted.is_everything() => view.root(namespace).documents as i64,
             Some(root) => self.count_in_trie(view, root, deleted)?,
             None => 0,
         };
