@@ -73,8 +73,11 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
     let addresses = addresses(arguments, password.is_some())?;
     let has_password = password.is_some();
     let bind = |option, text| bind_service(option, text, arguments, has_password);
-    let (certificate, key) = (arguments.tls_cert.as_deref(), arguments.tls_key.as_deref());
-    let tls = tls::configured(certificate, key)?;
+    let tls = tls::configured(
+        arguments.tls_cert.as_deref(),
+        arguments.tls_key.as_deref(),
+        arguments.tls_ca.as_deref(),
+    )?;
     let (secured, plain): (Vec<Address>, Vec<Address>) = addresses
         .into_iter()
         .partition(|address| tls.is_some() && matches!(address, Address::Tcp(_)));
@@ -82,6 +85,7 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
         resp: secured.iter().map(listen).collect::<Result<_, _>>()?,
         http: bind("--http", arguments.http.as_ref())?,
         thrift: bind("--thrift", arguments.thrift.as_ref())?,
+        forwards: arguments.proxy,
         tls,
     };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])
@@ -108,6 +112,8 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
     let closed = store
         .close()
         .map_err(|error| format!("closing the store: {error}"));
+    // A client that sees the end of its connection may open the store.
+    let served = served.map(drop);
     if served.is_ok() && closed.is_ok() {
         tracing::info!("stopped");
     }
@@ -230,12 +236,15 @@ fn join_cluster(
     store: &Store,
     environment: &Environment,
 ) -> Result<Option<Joined>, Failure> {
+    if arguments.proxy && (arguments.cluster.is_none() || arguments.thrift.is_none()) {
+        return Err("--proxy is for a node of a cluster with --thrift".to_string());
+    }
     let Some(cluster) = &arguments.cluster else {
         return join::refuse_bound(store).map(|()| None);
     };
-    if arguments.thrift.is_some() || arguments.tls_cert.is_some() {
+    if arguments.tls_cert.is_some() && arguments.tls_ca.is_none() {
         return Err(
-            "--thrift and --tls-cert are for a server that is no node of a cluster".to_string(),
+            "--tls-ca is missing: the certificate that signs those of all nodes".to_string(),
         );
     }
     let name = arguments.cluster_name.as_deref().unwrap_or("main");
@@ -305,12 +314,13 @@ struct Parts {
     sockets: Sockets,
 }
 
+/// Serves until the end; the connections are still open then.
 fn serve(
     arguments: &Arguments,
     store: &Store,
     parts: Parts,
     signals: &mut Signals,
-) -> Result<(), Failure> {
+) -> Result<Network, Failure> {
     let Parts {
         joined,
         environment,
@@ -334,7 +344,8 @@ fn serve(
     let inbox: Arc<Mailbox<Event>> = Arc::default();
     let metrics: Arc<Metrics> = Arc::default();
     let shared = settings.shared().clone();
-    let has_password = settings.password().is_some();
+    let password = settings.password().map(str::to_string);
+    let has_password = password.is_some();
     let mut network = Network::new(
         listeners,
         inbox.clone(),
@@ -365,13 +376,15 @@ fn serve(
     let chains = match joined {
         Some(joined) => {
             let is_synced = safety == Safety::Synced;
-            let password = settings.password().map(str::to_string);
+            let password = password.clone();
             let started = Membership {
                 joined,
                 store,
                 environment: &environment,
                 inbox: &inbox,
                 password,
+                tls: sockets.tls.clone(),
+                thrift_port: sockets.thrift_port(),
                 is_synced,
             };
             let (chains, threads) = started.start(&mut keyspace)?;
@@ -433,7 +446,7 @@ fn serve(
     let executing = executing.map_err(failed("cannot start a thread"))?;
     names.extend(sockets.addresses());
     let certificate = sockets.tls.clone();
-    let services = Services::start(sockets, &stopping, metrics, outbox.clone(), has_password)
+    let services = Services::start(sockets, &stopping, metrics, outbox.clone(), password)
         .map_err(failed("cannot start the thread of HTTP and Thrift"))?;
     let listening = signals.handle();
     thread::scope(|scope| {

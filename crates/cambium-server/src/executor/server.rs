@@ -330,7 +330,8 @@ impl Server {
             waits_for,
             ..
         } = self.keyspace.footprint;
-        if let Some((partition, number)) = self.need(session) {
+        let need = self.need(session.database);
+        if let Some((partition, number)) = need.filter(|_| session.link.is_none()) {
             match session.needs.iter_mut().find(|(of, _)| *of == partition) {
                 Some((_, needed)) => *needed = number.max(*needed),
                 None => session.needs.push((partition, number)),
