@@ -11,6 +11,7 @@ use cambium_io::sync::atomic::Ordering;
 
 use super::agent;
 use super::link::{Carried, LinkHandle, Shared, Word};
+use super::status::Ages;
 use super::{ChainEvent, Unstable};
 use crate::executor::called::Called;
 use crate::keyspace::partitions::{Frame, Partitions};
@@ -63,6 +64,8 @@ pub struct Chains {
     unstable: VecDeque<Unstable>,
     /// Batches are stable behind a sync.
     is_synced: bool,
+    /// When batches were made.
+    pub(super) ages: Ages,
     /// Changes of chains that it has learned of.
     pub(super) reconfigurations: u64,
     /// Batches of former heads that copies have replaced.
@@ -93,6 +96,7 @@ impl Chains {
             waiting: Vec::new(),
             unstable: VecDeque::new(),
             is_synced,
+            ages: Ages::new(partitions),
             reconfigurations: 0,
             discarded: 0,
             reported: vec![0; partitions],
@@ -276,6 +280,8 @@ impl Chains {
     /// Frames are stable: they may be handed on.
     fn stabilize(&mut self, frames: Vec<Frame>, partitions: &mut Partitions) {
         for frame in &frames {
+            self.ages
+                .note(frame.partition, frame.numbers.0, partitions.now);
             let replica = partitions.replica(frame.partition);
             replica
                 .into_iter()
@@ -308,7 +314,10 @@ impl Chains {
             return;
         };
         match event {
-            ChainEvent::Acked { since, number, .. } => replica.acked(*since, *number),
+            ChainEvent::Acked { since, number, .. } => {
+                replica.acked(*since, *number);
+                self.ages.acknowledge(partition, replica.acked_number());
+            }
             ChainEvent::CaughtUp { since, .. } => replica.caught_up(*since),
             ChainEvent::View(..) | ChainEvent::Discarded(..) => {}
         }
@@ -382,6 +391,11 @@ impl Chains {
             }
         }
         news
+    }
+
+    /// Bytes of the frames behind a batch, as far as the window has them.
+    pub(super) fn bytes_behind(&self, partition: u8, number: u64) -> u64 {
+        self.shared.window.bytes_behind(partition, number)
     }
 
     /// The server stops.

@@ -134,12 +134,11 @@ impl Server {
     /// The state of the server at this moment.
     pub fn report(&self) -> Report {
         let databases = 0..self.settings.databases() as u8;
-        let cluster = self.chain_status();
         Report {
-            cluster,
+            cluster: self.chain_status(),
             store: self.keyspace.store().clone(),
             password: self.settings.password().map(str::to_string),
-            databases: match cluster {
+            databases: match &self.chains {
                 Some(_) => vec![self.keyspace.count_all()],
                 None => databases
                     .map(|number| self.keyspace.count(number))

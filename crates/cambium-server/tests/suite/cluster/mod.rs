@@ -8,4 +8,5 @@ mod history;
 mod membership;
 mod proxy;
 mod secured;
+mod shown;
 mod torment;
