@@ -6,7 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium::{DEFAULT_ENGINE, Environment, Error, FOREST, MEMORY_BUDGET, Options, Store};
+use cambium::{
+    DEFAULT_ENGINE, Environment, Error, FOREST, MEMORY_BUDGET, Options, Store, parse_bytes,
+};
 use cambium_base::Address;
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::AtomicU64;
@@ -53,6 +55,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let log_format = arguments.log_format.unwrap_or_default();
     let _log = logs::start(log_format, arguments.log_level.unwrap_or_default())
         .map_err(|error| format!("cannot start the thread of the log: {error}"))?;
+    // A huge page for a few small pieces keeps 2 MiB, and clearing it holds up its round. On a
+    // kernel without this setting the server takes more memory.
+    _ = rustix::thread::disable_transparent_huge_pages(true);
     let ended = start(&arguments);
     if let (Err(failure), Format::Json) = (&ended, log_format) {
         // As text it is the command's own last line.
@@ -91,7 +96,7 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])
         .map_err(|error| format!("cannot listen to signals: {error}"))?;
     let listeners = bind_clients(&plain)?;
-    let environment = Environment::real();
+    let environment = environment(arguments)?;
     let store = open(arguments, &environment)?;
     let given = given_settings(arguments, password, &listeners);
     let joined = join_cluster(arguments, &store, &environment)?;
@@ -191,6 +196,31 @@ fn bind_clients(addresses: &[Address]) -> Result<Vec<Listener>, Failure> {
     addresses.iter().map(bind).collect()
 }
 
+/// With `--set memory_budget` the budget is that of the store and of the server's own tables.
+fn environment(arguments: &Arguments) -> Result<Environment, Failure> {
+    let value = |assignment: &String| Some(assignment.split_once('=')?.1.to_string());
+    match arguments
+        .set
+        .iter()
+        .rfind(|set| is_budget(set))
+        .and_then(value)
+    {
+        None => Ok(Environment::real()),
+        Some(value) => match parse_bytes(&value) {
+            Some(bytes) => Ok(Environment::real().with_memory(bytes)),
+            None => Err(format!(
+                "{MEMORY_BUDGET}={value}: expected bytes, such as 64MiB"
+            )),
+        },
+    }
+}
+
+fn is_budget(assignment: &str) -> bool {
+    assignment
+        .split_once('=')
+        .is_some_and(|(name, _)| name == MEMORY_BUDGET)
+}
+
 fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failure> {
     let path = arguments
         .dir
@@ -211,15 +241,14 @@ fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failu
             // The store keeps this one.
             options = options.set("compaction_threshold", "50");
         }
-        let is_bounded = |assignment: &String| assignment.starts_with(MEMORY_BUDGET);
-        if !arguments.set.iter().any(is_bounded) {
+        if environment.memory.limit().is_none() {
             // One thread writes for all clients: the less often a flush takes a processor, the
             // more it writes.
             options = options.set("write_buffer_bytes", "64MiB");
             options = options.set("flush_bytes", "16MiB");
         }
     }
-    for assignment in &arguments.set {
+    for assignment in arguments.set.iter().filter(|set| !is_budget(set)) {
         options = options
             .assign(assignment)
             .map_err(|error| error.to_string())?;
@@ -339,7 +368,8 @@ fn serve(
     // Every copy of a partition has one order of SCAN.
     let seed = joined.as_ref().map_or(random, |joined| joined.meta.seed);
     let tracks_unsynced = safety == Safety::Synced && joined.is_none();
-    let mut keyspace = Keyspace::open(store.clone(), seed, tracks_unsynced, now)
+    let memory = environment.memory.clone();
+    let mut keyspace = Keyspace::open(store.clone(), seed, tracks_unsynced, now, memory)
         .map_err(|error| error.to_string())?;
     let inbox: Arc<Mailbox<Event>> = Arc::default();
     let metrics: Arc<Metrics> = Arc::default();

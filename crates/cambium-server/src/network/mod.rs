@@ -40,7 +40,7 @@ const EVENTS: usize = 1024;
 /// Most that one turn reads of a connection.
 const READ_BYTES: usize = 64 << 10;
 /// Buffers larger than this are not kept.
-const KEPT_BUFFER_BYTES: usize = 64 << 10;
+const KEPT_BUFFER_BYTES: usize = 16 << 10;
 /// How many are.
 const KEPT_BUFFERS: usize = 256;
 /// Bytes of commands that are not whole.
