@@ -2,7 +2,9 @@
 // ("ZDB store uses the thrift protocol to serve requests from clients").
 //
 // Framed and buffered transports, binary and compact protocol: the server recognizes which.
-// All calls are about database 0: clients of Redis see the same keys with SELECT 0. A call
+// All calls are about database 0: clients of Redis see the same keys with SELECT 0. On a node
+// of a cluster the keys of a call belong to one slot, and `range` and `iterate` are unsupported.
+// A call
 // returns when its write is as safe as the server's --durability says. Calls of one
 // connection run in order; send several without waiting, and they share one batch and one
 // sync with those of other connections.
@@ -17,12 +19,15 @@ enum ErrorCode {
   UNSUPPORTED = 3,      // the store's engine cannot do it
   NO_SPACE = 4,         // the disk is full: nothing was written
   UNAUTHENTICATED = 5,  // call `auth` first
-  WRONG_TYPE = 6        // the key holds a hash, which a client of Redis made
+  WRONG_TYPE = 6,       // the key holds a hash, which a client of Redis made
+  MOVED = 7,            // another node of the cluster has the keys: call it at `address`
+  TRY_AGAIN = 8         // no node of the cluster serves the keys now: nothing was done
 }
 
 exception Failure {
   1: ErrorCode code
   2: string message
+  3: optional string address  // HOST:PORT of the node's Thrift service, with MOVED
 }
 
 struct Entry {

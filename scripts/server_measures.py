@@ -3,7 +3,7 @@
 
     scripts/server_measures.py idle --server target/release/cambium-server
 
-Needs Python 3.9 alone; `latency`, `synced` and `expiry` need redis-benchmark, the first two also
+Needs Python 3.9 alone; `latency`, `synced`, `budget` and `expiry` need redis-benchmark, the first two also
 redis-server; `full-disk` needs root, for a small file system in a file; `beyond-memory` needs root,
 a memory controller of version 1, redis-cli and kvzone. Each starts servers of its own in a temporary
 folder, and exits with 1 if a bound is not kept.
@@ -50,9 +50,9 @@ class Server:
     def client(self):
         return Client(self.port)
 
-    def resident(self):
+    def resident(self, figure="VmRSS"):
         with open(f"/proc/{self.process.pid}/status") as status:
-            return int(re.search(r"VmRSS:\s+(\d+) kB", status.read()).group(1)) * 1024
+            return int(re.search(rf"{figure}:\s+(\d+) kB", status.read()).group(1)) * 1024
 
 
 class Client:
@@ -241,6 +241,23 @@ def synced(options, folder):
     return all(rate >= least[depth] for depth, rate, _ in ratios)
 
 
+def budget(options, folder):
+    """Resident memory under a memory budget, at most and behind a load of SET and GET."""
+    arguments = ["--set", f"memory_budget={options.budget_mib}MiB", *options.arguments]
+    with Server(options.server, folder, arguments) as server:
+        rates = {}
+        for test in ("SET", "GET"):
+            asked = ["-t", test.lower(), "-c", "50", "-d", "100", "-r", str(options.requests),
+                     "-n", str(options.requests), "-P", "16"]
+            rates[test] = benchmark(server.port, *asked)[test][0]
+        most, now = server.resident("VmHWM"), server.resident()
+        program = server.resident("RssFile")
+    print(f"budget {options.budget_mib} MiB: {most / MIB:.1f} MiB resident at most, {now / MIB:.1f} "
+          f"behind the load, {program / MIB:.1f} of them the program; SET {rates['SET']:.0f}/s, "
+          f"GET {rates['GET']:.0f}/s")
+    return most <= (options.budget_mib + options.beside_mib) * MIB
+
+
 def beyond_memory(options, folder):
     """GET at random of ten times the memory that the server may use, beside one thread of kvzone
     with the same engine in process, under the same limit."""
@@ -349,6 +366,10 @@ def main():
     sub.add_argument("--requests", type=int, default=200_000)
     sub = command("synced", synced)
     sub.add_argument("--requests", type=int, default=100_000)
+    sub = command("budget", budget)
+    sub.add_argument("--requests", type=int, default=1_000_000)
+    sub.add_argument("--budget-mib", type=int, default=32)
+    sub.add_argument("--beside-mib", type=int, default=40, help="that the server may take more")
     sub = command("beyond-memory", beyond_memory)
     sub.add_argument("--kvzone", type=os.path.abspath, default="target/release/kvzone")
     sub.add_argument("--memory-mib", type=int, default=192)

@@ -256,11 +256,8 @@ fn change(registry: &Registry, seen: &Seen, changes: &Changes) -> Result<Status,
 }
 
 fn is_whole(chain: &Chain) -> bool {
-    chain.epoch > 0
-        && chain
-            .members
-            .iter()
-            .all(|member| member.state == State::Serving)
+    let stays = |member: &Member| member.state == State::Serving && !member.leaving;
+    chain.epoch > 0 && chain.next_head.is_none() && chain.members.iter().all(stays)
 }
 
 /// Copies that a node has, those that serve, and chains that it is the head of.

@@ -41,6 +41,7 @@ fn view(nodes: usize, partitions: u16) -> View {
         let node = Node {
             incarnation: number as u64,
             address: "10.0.0.1:6379".into(),
+            thrift: None,
             version: "0.2.0".into(),
             engine: "forest".into(),
             store: "0123456789abcdef".into(),

@@ -13,6 +13,8 @@
 //! - **A member serves while its view of the cluster is fresh**, for half a lease since the
 //!   request that brought it. Where a change may have taken the right to serve from a node that
 //!   is alive, the others wait that long first ([`Chain::fence`]).
+//! - **A head that makes place serves nothing**, and says when the others have its batches
+//!   ([`Chain::next_head`]). It serves again by a later view alone.
 
 use std::time::Duration;
 
@@ -24,7 +26,7 @@ use crate::topology::{Acknowledgement, Chain, Member, Report, State};
 pub enum Refusal {
     /// The node that clients should ask, if the chain has one.
     Elsewhere(Option<String>),
-    /// It will serve soon: another node may do so still.
+    /// It will serve soon: another node may do so still. Or the next head will.
     NotYet,
     /// The message is of an epoch that this member has not learned of.
     Unknown,
@@ -178,6 +180,11 @@ impl Replica {
         }
     }
 
+    /// True if it is the head, and makes place for another one.
+    fn makes_place(&self) -> bool {
+        self.is_head() && self.chain.next_head.is_some()
+    }
+
     /// Whether a client may read here; `anywhere` if one that is not the head will do.
     ///
     /// # Errors
@@ -190,7 +197,7 @@ impl Replica {
     }
 
     fn may_serve(&self, now: Duration) -> Result<(), Refusal> {
-        match now < self.serves_from {
+        match now < self.serves_from || self.makes_place() {
             true => Err(Refusal::NotYet),
             false => Ok(()),
         }
@@ -335,18 +342,22 @@ impl Replica {
         }
     }
 
-    /// The report to the controller that the successor has joined, once it has.
+    /// The report to the controller that the successor has joined, once it has, or that this
+    /// head has handed everything on.
     pub fn report(&self) -> Option<Report> {
-        let Joining::At(number) = self.joining else {
-            return None;
+        let successor = self.successor()?.state;
+        let (has_joined, is_drained) = match (successor, self.joining) {
+            (State::Syncing, Joining::At(number)) => (self.acked >= number, false),
+            (State::Serving, _) if self.makes_place() => {
+                (false, self.acked >= self.position.number)
+            }
+            _ => (false, false),
         };
-        let is_syncing = self
-            .successor()
-            .is_some_and(|member| member.state == State::Syncing);
-        (is_syncing && self.acked >= number).then(|| Report {
+        (has_joined || is_drained).then(|| Report {
             epoch: self.chain.epoch,
             node: self.me.clone(),
-            has_joined: true,
+            has_joined,
+            is_drained,
             is_unreachable: false,
         })
     }

@@ -5,7 +5,7 @@
 //! /cambium/NAME/nodes/NODE    Node: under the node's lease
 //! /cambium/NAME/controller    the name of the node that decides: under its lease
 //! /cambium/NAME/chains/00017  Chain: of a partition, changed by the controller and by commands
-//! /cambium/NAME/reports/00017 Report: of a member about its successor
+//! /cambium/NAME/reports/00017 Report: of a member about its successor, or as a head that goes
 //! ```
 
 use std::collections::BTreeMap;
@@ -61,6 +61,9 @@ pub struct Node {
     pub incarnation: u64,
     /// The address for clients and other nodes: `HOST:PORT`.
     pub address: String,
+    /// The address for clients of Thrift, if it serves them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thrift: Option<String>,
     /// The version of its program.
     pub version: String,
     /// The engine of its store.
@@ -127,6 +130,10 @@ pub struct Chain {
     pub acknowledgement: Acknowledgement,
     /// In order.
     pub members: Vec<Member>,
+    /// The member that becomes the head. Until then the head serves nothing, and reports when
+    /// every other member has its batches: a planned change of the head loses none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_head: Option<String>,
     /// The last epoch that took the right to serve from a node that may live and not know of
     /// it yet: members that learn of it wait for half a lease.
     #[serde(default)]
@@ -169,7 +176,7 @@ impl Chain {
     }
 }
 
-/// A member's report about its successor. It counts in one epoch alone.
+/// A member's report about its successor, or as a head that goes. It counts in one epoch alone.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The epoch.
@@ -182,6 +189,9 @@ pub struct Report {
     /// The successor cannot be reached.
     #[serde(default)]
     pub is_unreachable: bool,
+    /// The member is the head, makes place for another one, and all others have its batches.
+    #[serde(default)]
+    pub is_drained: bool,
 }
 
 /// All of it at one moment.
@@ -206,6 +216,7 @@ impl Chain {
             epoch: 0,
             acknowledgement: Acknowledgement::default(),
             members: Vec::new(),
+            next_head: None,
             fence: 0,
         }
     }

@@ -133,7 +133,7 @@ impl Connection {
 
     /// A connection over a stream. One thread may write to a clone of a stream, and another
     /// read from it.
-    pub fn over(stream: TcpStream, most_bytes: u64) -> Self {
+    pub fn over(stream: impl Read + Write + Send + 'static, most_bytes: u64) -> Self {
         Connection::on(Box::new(stream), most_bytes)
     }
 

@@ -63,6 +63,10 @@ pub struct Arguments {
     /// HOST:PORT where clients and the other nodes reach this one
     #[arg(long, value_name = "HOST:PORT")]
     pub advertise: Option<String>,
+    /// In a cluster: forward calls of Thrift clients to the node that has their keys, in place
+    /// of an exception that names it
+    #[arg(long)]
+    pub proxy: bool,
     /// A file whose first line is the password that clients have to give
     #[arg(long, value_name = "F")]
     pub password_file: Option<PathBuf>,
@@ -72,6 +76,10 @@ pub struct Arguments {
     /// A file with the certificate's private key in PEM
     #[arg(long, value_name = "FILE.pem")]
     pub tls_key: Option<PathBuf>,
+    /// A file with the certificate that signs those of all nodes, in PEM: nodes check each
+    /// other's
+    #[arg(long, value_name = "FILE.pem")]
+    pub tls_ca: Option<PathBuf>,
     /// How the log on standard error is written [default: text]
     #[arg(long, value_enum, value_name = "F")]
     pub log_format: Option<Format>,
@@ -149,9 +157,11 @@ struct File {
     etcd_password_file: Option<PathBuf>,
     name: Option<String>,
     advertise: Option<String>,
+    proxy: bool,
     password_file: Option<PathBuf>,
     tls_cert: Option<PathBuf>,
     tls_key: Option<PathBuf>,
+    tls_ca: Option<PathBuf>,
     log_format: Option<Format>,
     log_level: Option<Level>,
     databases: Option<usize>,
@@ -205,9 +215,11 @@ impl Arguments {
             etcd_password_file: or(&self.etcd_password_file, file.etcd_password_file),
             name: self.name.clone().or(file.name),
             advertise: self.advertise.clone().or(file.advertise),
+            proxy: self.proxy || file.proxy,
             password_file: or(&self.password_file, file.password_file),
             tls_cert: or(&self.tls_cert, file.tls_cert),
             tls_key: or(&self.tls_key, file.tls_key),
+            tls_ca: or(&self.tls_ca, file.tls_ca),
             log_format: self.log_format.or(file.log_format),
             log_level: self.log_level.or(file.log_level),
             config: None,

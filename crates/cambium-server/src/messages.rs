@@ -1,6 +1,7 @@
 //! Messages between the network thread, the executor and its helpers.
 
 use cambium::{Result, Store, Value};
+use rustls::pki_types::CertificateDer;
 use tokio::sync::oneshot;
 
 use crate::cluster::ChainEvent;
@@ -53,6 +54,8 @@ pub enum Event {
         peer: String,
         /// The server's address.
         local: String,
+        /// The client's certificate, which the authority has signed.
+        certificate: Option<Box<CertificateDer<'static>>>,
     },
     /// A client has sent commands. It sends no more before all are answered.
     Commands(Handle, Input),

@@ -6,7 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium::{DEFAULT_ENGINE, Environment, Error, FOREST, MEMORY_BUDGET, Options, Store};
+use cambium::{
+    DEFAULT_ENGINE, Environment, Error, FOREST, MEMORY_BUDGET, Options, Store, parse_bytes,
+};
 use cambium_base::Address;
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::AtomicU64;
@@ -53,6 +55,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let log_format = arguments.log_format.unwrap_or_default();
     let _log = logs::start(log_format, arguments.log_level.unwrap_or_default())
         .map_err(|error| format!("cannot start the thread of the log: {error}"))?;
+    // A huge page for a few small pieces keeps 2 MiB, and clearing it holds up its round. On a
+    // kernel without this setting the server takes more memory.
+    _ = rustix::thread::disable_transparent_huge_pages(true);
     let ended = start(&arguments);
     if let (Err(failure), Format::Json) = (&ended, log_format) {
         // As text it is the command's own last line.
@@ -73,8 +78,11 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
     let addresses = addresses(arguments, password.is_some())?;
     let has_password = password.is_some();
     let bind = |option, text| bind_service(option, text, arguments, has_password);
-    let (certificate, key) = (arguments.tls_cert.as_deref(), arguments.tls_key.as_deref());
-    let tls = tls::configured(certificate, key)?;
+    let tls = tls::configured(
+        arguments.tls_cert.as_deref(),
+        arguments.tls_key.as_deref(),
+        arguments.tls_ca.as_deref(),
+    )?;
     let (secured, plain): (Vec<Address>, Vec<Address>) = addresses
         .into_iter()
         .partition(|address| tls.is_some() && matches!(address, Address::Tcp(_)));
@@ -82,12 +90,13 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
         resp: secured.iter().map(listen).collect::<Result<_, _>>()?,
         http: bind("--http", arguments.http.as_ref())?,
         thrift: bind("--thrift", arguments.thrift.as_ref())?,
+        forwards: arguments.proxy,
         tls,
     };
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])
         .map_err(|error| format!("cannot listen to signals: {error}"))?;
     let listeners = bind_clients(&plain)?;
-    let environment = Environment::real();
+    let environment = environment(arguments)?;
     let store = open(arguments, &environment)?;
     let given = given_settings(arguments, password, &listeners);
     let joined = join_cluster(arguments, &store, &environment)?;
@@ -108,6 +117,8 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
     let closed = store
         .close()
         .map_err(|error| format!("closing the store: {error}"));
+    // A client that sees the end of its connection may open the store.
+    let served = served.map(drop);
     if served.is_ok() && closed.is_ok() {
         tracing::info!("stopped");
     }
@@ -185,6 +196,31 @@ fn bind_clients(addresses: &[Address]) -> Result<Vec<Listener>, Failure> {
     addresses.iter().map(bind).collect()
 }
 
+/// With `--set memory_budget` the budget is that of the store and of the server's own tables.
+fn environment(arguments: &Arguments) -> Result<Environment, Failure> {
+    let value = |assignment: &String| Some(assignment.split_once('=')?.1.to_string());
+    match arguments
+        .set
+        .iter()
+        .rfind(|set| is_budget(set))
+        .and_then(value)
+    {
+        None => Ok(Environment::real()),
+        Some(value) => match parse_bytes(&value) {
+            Some(bytes) => Ok(Environment::real().with_memory(bytes)),
+            None => Err(format!(
+                "{MEMORY_BUDGET}={value}: expected bytes, such as 64MiB"
+            )),
+        },
+    }
+}
+
+fn is_budget(assignment: &str) -> bool {
+    assignment
+        .split_once('=')
+        .is_some_and(|(name, _)| name == MEMORY_BUDGET)
+}
+
 fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failure> {
     let path = arguments
         .dir
@@ -205,15 +241,14 @@ fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failu
             // The store keeps this one.
             options = options.set("compaction_threshold", "50");
         }
-        let is_bounded = |assignment: &String| assignment.starts_with(MEMORY_BUDGET);
-        if !arguments.set.iter().any(is_bounded) {
+        if environment.memory.limit().is_none() {
             // One thread writes for all clients: the less often a flush takes a processor, the
             // more it writes.
             options = options.set("write_buffer_bytes", "64MiB");
             options = options.set("flush_bytes", "16MiB");
         }
     }
-    for assignment in &arguments.set {
+    for assignment in arguments.set.iter().filter(|set| !is_budget(set)) {
         options = options
             .assign(assignment)
             .map_err(|error| error.to_string())?;
@@ -230,12 +265,15 @@ fn join_cluster(
     store: &Store,
     environment: &Environment,
 ) -> Result<Option<Joined>, Failure> {
+    if arguments.proxy && (arguments.cluster.is_none() || arguments.thrift.is_none()) {
+        return Err("--proxy is for a node of a cluster with --thrift".to_string());
+    }
     let Some(cluster) = &arguments.cluster else {
         return join::refuse_bound(store).map(|()| None);
     };
-    if arguments.thrift.is_some() || arguments.tls_cert.is_some() {
+    if arguments.tls_cert.is_some() && arguments.tls_ca.is_none() {
         return Err(
-            "--thrift and --tls-cert are for a server that is no node of a cluster".to_string(),
+            "--tls-ca is missing: the certificate that signs those of all nodes".to_string(),
         );
     }
     let name = arguments.cluster_name.as_deref().unwrap_or("main");
@@ -305,12 +343,13 @@ struct Parts {
     sockets: Sockets,
 }
 
+/// Serves until the end; the connections are still open then.
 fn serve(
     arguments: &Arguments,
     store: &Store,
     parts: Parts,
     signals: &mut Signals,
-) -> Result<(), Failure> {
+) -> Result<Network, Failure> {
     let Parts {
         joined,
         environment,
@@ -329,12 +368,14 @@ fn serve(
     // Every copy of a partition has one order of SCAN.
     let seed = joined.as_ref().map_or(random, |joined| joined.meta.seed);
     let tracks_unsynced = safety == Safety::Synced && joined.is_none();
-    let mut keyspace = Keyspace::open(store.clone(), seed, tracks_unsynced, now)
+    let memory = environment.memory.clone();
+    let mut keyspace = Keyspace::open(store.clone(), seed, tracks_unsynced, now, memory)
         .map_err(|error| error.to_string())?;
     let inbox: Arc<Mailbox<Event>> = Arc::default();
     let metrics: Arc<Metrics> = Arc::default();
     let shared = settings.shared().clone();
-    let has_password = settings.password().is_some();
+    let password = settings.password().map(str::to_string);
+    let has_password = password.is_some();
     let mut network = Network::new(
         listeners,
         inbox.clone(),
@@ -365,13 +406,15 @@ fn serve(
     let chains = match joined {
         Some(joined) => {
             let is_synced = safety == Safety::Synced;
-            let password = settings.password().map(str::to_string);
+            let password = password.clone();
             let started = Membership {
                 joined,
                 store,
                 environment: &environment,
                 inbox: &inbox,
                 password,
+                tls: sockets.tls.clone(),
+                thrift_port: sockets.thrift_port(),
                 is_synced,
             };
             let (chains, threads) = started.start(&mut keyspace)?;
@@ -433,7 +476,7 @@ fn serve(
     let executing = executing.map_err(failed("cannot start a thread"))?;
     names.extend(sockets.addresses());
     let certificate = sockets.tls.clone();
-    let services = Services::start(sockets, &stopping, metrics, outbox.clone(), has_password)
+    let services = Services::start(sockets, &stopping, metrics, outbox.clone(), password)
         .map_err(failed("cannot start the thread of HTTP and Thrift"))?;
     let listening = signals.handle();
     thread::scope(|scope| {

@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::network::Outbox;
 use crate::network::connection::Stream;
 use crate::network::tls_stream::TlsStream;
+use crate::thrift::forwarding::Forwarding;
 use crate::tls::{Tls, shake_hands};
 use crate::{http, thrift};
 
@@ -38,6 +39,8 @@ pub struct Sockets {
     pub http: Option<TcpListener>,
     /// Of the Thrift service.
     pub thrift: Option<TcpListener>,
+    /// Calls of Thrift are forwarded to the node that has their keys.
+    pub forwards: bool,
     /// Certificate and key, if all of them speak TLS.
     pub tls: Option<Arc<Tls>>,
 }
@@ -54,6 +57,11 @@ impl Sockets {
             Some(format!("{scheme}://{address}"))
         };
         resp.chain(http).chain(thrift).filter_map(address).collect()
+    }
+
+    /// The port of the Thrift service.
+    pub fn thrift_port(&self) -> Option<u16> {
+        Some(self.thrift.as_ref()?.local_addr().ok()?.port())
     }
 
     fn all(&self) -> impl Iterator<Item = &TcpListener> {
@@ -99,7 +107,7 @@ impl Services {
         inbox: &Arc<Mailbox<Event>>,
         metrics: Arc<Metrics>,
         outbox: Arc<Outbox>,
-        has_password: bool,
+        password: Option<String>,
     ) -> io::Result<Services> {
         let runtime = Builder::new_current_thread()
             .enable_all()
@@ -116,7 +124,7 @@ impl Services {
             let serving = admit_clients(socket, tls, outbox.clone());
             report_failure(&runtime, "Redis", serving);
         }
-        let door = Door(sockets.tls);
+        let door = Door(sockets.tls.clone());
         if let Some(socket) = sockets.http {
             report_failure(
                 &runtime,
@@ -125,7 +133,11 @@ impl Services {
             );
         }
         if let Some(socket) = sockets.thrift {
-            let serving = thrift::serve(socket, door, inbox.clone(), has_password);
+            let has_password = password.is_some();
+            let forwarding = sockets
+                .forwards
+                .then(|| Forwarding::new(password, sockets.tls));
+            let serving = thrift::serve(socket, door, inbox.clone(), has_password, forwarding);
             report_failure(&runtime, "Thrift", serving);
         }
         let (stopping, stopped) = oneshot::channel();

@@ -37,6 +37,16 @@ fn histories_are_linearizable_and_all_copies_end_the_same() {
     assert_eq!(run(None, seeds), None);
 }
 
+/// Nothing fails, and heads change by command alone: what an `async` head has answered stays.
+#[test]
+fn planned_changes_of_a_head_lose_nothing() {
+    let seeds = number_from("CAMBIUM_STATES").map_or(50, |states| states.div_ceil(300));
+    for seed in 1..=seeds {
+        let outcome = World::planned(seed).run();
+        assert_eq!(outcome, Ok(()), "seed {seed}");
+    }
+}
+
 /// Bugs that others had are found by the same runs.
 #[test]
 fn seeded_bugs_are_found() {

@@ -108,6 +108,7 @@ impl SimulatedNode {
             registered: Node {
                 incarnation,
                 address: String::new(),
+                thrift: None,
                 version: String::new(),
                 engine: String::new(),
                 store: name.clone(),
@@ -186,8 +187,8 @@ impl SimulatedNode {
             self.reports.push(Report {
                 epoch,
                 node: self.name.clone(),
-                has_joined: false,
                 is_unreachable: true,
+                ..Report::default()
             });
         }
         if self.sending == Sending::Idle {
@@ -202,7 +203,7 @@ impl SimulatedNode {
                 epoch,
                 node: self.name.clone(),
                 has_joined: true,
-                is_unreachable: false,
+                ..Report::default()
             });
         }
         self.reports.extend(self.replica.report());
@@ -251,10 +252,17 @@ impl SimulatedNode {
         }
     }
 
+    fn stays_head(&self, now: u64) -> bool {
+        let makes_place = self.replica.chain().next_head.is_some() && self.replica.is_head();
+        let serves = makes_place && moment(now) >= self.replica.serves_from();
+        serves && self.bug == Some(Bug::NoPlace)
+    }
+
     /// A client writes; the number of its batch.
     pub fn write(&mut self, key: u64, value: u64, now: u64) -> Option<u64> {
         let is_fresh = now < self.valid_until || self.bug == Some(Bug::NoLease);
-        if !is_fresh || self.replica.may_write(moment(now)).is_err() {
+        let may = self.replica.may_write(moment(now)).is_ok() || self.stays_head(now);
+        if !is_fresh || !may {
             return None;
         }
         let position = self.replica.next();
@@ -270,7 +278,8 @@ impl SimulatedNode {
     /// A client reads; value and number of the batch that wrote it.
     pub fn read(&mut self, key: u64, anywhere: bool, now: u64) -> Option<(Option<u64>, u64)> {
         let is_fresh = now < self.valid_until || self.bug == Some(Bug::NoLease);
-        if !is_fresh || self.replica.may_read(anywhere, moment(now)).is_err() {
+        let may = self.replica.may_read(anywhere, moment(now)).is_ok() || self.stays_head(now);
+        if !is_fresh || !may {
             return None;
         }
         let entry = self.store.entries.get(&key);
@@ -281,6 +290,7 @@ impl SimulatedNode {
     pub fn settled(&mut self, now: u64) -> Vec<Held> {
         let committed = match self.bug {
             Some(Bug::EarlyAnswer) => u64::MAX,
+            _ if !self.replica.is_strong() => u64::MAX,
             _ => self.replica.committed(moment(now)),
         };
         let (ready, held) = std::mem::take(&mut self.held)

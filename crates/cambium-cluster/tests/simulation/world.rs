@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cambium_cluster::control::decide;
+use cambium_cluster::control::{decide, promote, relocate};
 use cambium_cluster::topology::{Acknowledgement, Chain, Meta, Report, State, VERSION, View};
 use cambium_io::simulated::Generator;
 use cambium_testkit::linearizability::{self, Observation, Operation};
@@ -44,10 +44,12 @@ pub enum Bug {
     EarlyAck,
     /// A batch is handed on that a crash may take from the member.
     EarlyForward,
+    /// A head that makes place for another one goes on serving.
+    NoPlace,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 10] = [
+    pub const ALL: [Bug; 11] = [
         Bug::NoLease,
         Bug::EarlyAnswer,
         Bug::StaleController,
@@ -58,6 +60,7 @@ impl Bug {
         Bug::NoEpochs,
         Bug::EarlyAck,
         Bug::EarlyForward,
+        Bug::NoPlace,
     ];
 }
 
@@ -71,6 +74,7 @@ enum Event {
     Client(usize, Option<usize>),
     Give(usize, usize),
     Fault,
+    Command,
     Sync(usize, u64),
 }
 
@@ -106,14 +110,24 @@ pub struct World {
 }
 
 impl World {
+    /// An `async` chain, and commands in place of faults.
+    pub fn planned(seed: u64) -> World {
+        World::with(seed, None, Acknowledgement::Async)
+    }
+
+    /// A `strong` chain, and faults.
     pub fn new(seed: u64, bug: Option<Bug>) -> World {
+        World::with(seed, bug, Acknowledgement::Strong)
+    }
+
+    fn with(seed: u64, bug: Option<Bug>, acknowledgement: Acknowledgement) -> World {
         let meta = Meta {
             version: VERSION,
             id: "simulated".into(),
             partitions: 1,
             replicas: 3,
             nodes: 3,
-            acknowledgement: Acknowledgement::Strong,
+            acknowledgement,
             lease_seconds: 1,
             seed: 0,
         };
@@ -150,7 +164,10 @@ impl World {
         for client in 0..CLIENTS {
             world.at(500, Event::Client(client, None));
         }
-        world.at(1_000, Event::Fault);
+        if acknowledgement == Acknowledgement::Strong {
+            world.at(1_000, Event::Fault);
+        }
+        world.at(1_500, Event::Command);
         world
     }
 
@@ -279,6 +296,7 @@ impl World {
                 }
             }
             Event::Fault => self.fault(),
+            Event::Command => self.command(),
             Event::Sync(place, incarnation) => {
                 let again = Event::Sync(place, incarnation);
                 if self.is_paused(place, || again) {
@@ -453,6 +471,26 @@ impl World {
         self.at(next, Event::Fault);
     }
 
+    /// Another member becomes the head, or a copy moves to another node.
+    fn command(&mut self) {
+        if self.now >= FAULTS_UNTIL {
+            return;
+        }
+        let view = &self.etcd.view;
+        let name = |place| crate::node::name(place as usize);
+        let one = name(self.random.below(NODES as u64));
+        let other = name(self.random.below(NODES as u64));
+        let changed = match self.random.chance(2, 3) {
+            true => promote(&view.chains[0], &one),
+            false => relocate(view, 0, &one, &other),
+        };
+        if let Ok(chain) = changed {
+            self.etcd.view.chains[0] = chain;
+        }
+        let next = 300 + self.random.below(1_500);
+        self.at(next, Event::Command);
+    }
+
     /// Nothing that was answered is lost, reads fit between the writes, and all copies are one.
     fn judge(self) -> Result<(), String> {
         let chain = &self.etcd.view.chains[0];
@@ -476,6 +514,17 @@ impl World {
         // Values are never written twice, so they tell which writes survived.
         let ledger = last.ledger.iter();
         let numbers: BTreeMap<u64, u64> = ledger.map(|(number, value)| (*value, *number)).collect();
+        if chain.acknowledgement == Acknowledgement::Async {
+            let is_lost = |asked: &&Asked| {
+                let written = asked.value.filter(|_| asked.answered.is_some());
+                written.is_some_and(|value| !numbers.contains_key(&value))
+            };
+            let lost = self.asked.iter().filter(is_lost).count();
+            return match lost {
+                0 => Ok(()),
+                _ => Err(format!("{lost} of {} answers are lost", self.asked.len())),
+            };
+        }
         let mut history = Vec::new();
         for asked in &self.asked {
             let (end, observation) = match (asked.value, asked.answered) {

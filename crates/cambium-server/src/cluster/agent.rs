@@ -55,6 +55,7 @@ impl Agent {
     pub fn new(
         joined: Joined,
         engine: &str,
+        thrift: Option<String>,
         inbox: Arc<Mailbox<Event>>,
         words: Arc<Mailbox<Word>>,
         clock: Arc<dyn Clock>,
@@ -63,6 +64,7 @@ impl Agent {
         let node = Node {
             incarnation: joined.incarnation,
             address: joined.wanted.address.clone(),
+            thrift,
             version: env!("CARGO_PKG_VERSION").to_string(),
             engine: engine.to_string(),
             store: joined.store.clone(),

@@ -11,7 +11,9 @@ use cambium_io::sync::atomic::Ordering;
 
 use super::agent;
 use super::link::{Carried, LinkHandle, Shared, Word};
+use super::status::Ages;
 use super::{ChainEvent, Unstable};
+use crate::executor::called::Called;
 use crate::keyspace::partitions::{Frame, Partitions};
 use crate::messages::{Handle, Output};
 
@@ -30,11 +32,20 @@ pub struct Feeding {
     pub told: u64,
 }
 
+/// An answer of either protocol.
+#[derive(Debug)]
+pub enum Answered {
+    /// Of a client of Redis.
+    Client(Output),
+    /// Of a call of Thrift.
+    Call(Called),
+}
+
 /// An answer that waits for batches: partitions and numbers.
 #[derive(Debug)]
 struct Waiting {
     needs: Vec<(u8, u64)>,
-    output: Output,
+    answer: Answered,
 }
 
 /// The executor's part of the cluster.
@@ -53,6 +64,8 @@ pub struct Chains {
     unstable: VecDeque<Unstable>,
     /// Batches are stable behind a sync.
     is_synced: bool,
+    /// When batches were made.
+    pub(super) ages: Ages,
     /// Changes of chains that it has learned of.
     pub(super) reconfigurations: u64,
     /// Batches of former heads that copies have replaced.
@@ -65,7 +78,7 @@ pub struct Chains {
 #[derive(Debug, Default)]
 pub struct Learned {
     /// Answers of partitions that this node no longer serves.
-    pub lost: Vec<Output>,
+    pub lost: Vec<Answered>,
     /// This node has become the head of some partition.
     pub has_won: bool,
 }
@@ -83,6 +96,7 @@ impl Chains {
             waiting: Vec::new(),
             unstable: VecDeque::new(),
             is_synced,
+            ages: Ages::new(partitions),
             reconfigurations: 0,
             discarded: 0,
             reported: vec![0; partitions],
@@ -99,9 +113,19 @@ impl Chains {
         &self.shared.cluster
     }
 
+    /// True if nodes prove by certificates who they are.
+    pub fn is_secured(&self) -> bool {
+        self.shared.tls.is_some()
+    }
+
     /// The address of a node.
     pub fn address(&self, node: &str) -> Option<&str> {
         self.view.nodes.get(node).map(|node| node.address.as_str())
+    }
+
+    /// The same for clients of Thrift.
+    pub fn thrift_address(&self, node: &str) -> Option<&str> {
+        self.view.nodes.get(node)?.thrift.as_deref()
     }
 
     /// A connection of the predecessor feeds a partition. What an older connection has sent may
@@ -176,7 +200,7 @@ impl Chains {
             .into_iter()
             .partition(|waiting| waiting.needs.iter().all(|(place, _)| is_serving(*place)));
         self.waiting = kept;
-        learned.lost = lost.into_iter().map(|waiting| waiting.output).collect();
+        learned.lost = lost.into_iter().map(|waiting| waiting.answer).collect();
         self.view = view;
         self.lay_links(partitions);
         learned
@@ -256,6 +280,8 @@ impl Chains {
     /// Frames are stable: they may be handed on.
     fn stabilize(&mut self, frames: Vec<Frame>, partitions: &mut Partitions) {
         for frame in &frames {
+            self.ages
+                .note(frame.partition, frame.numbers.0, partitions.now);
             let replica = partitions.replica(frame.partition);
             replica
                 .into_iter()
@@ -288,7 +314,10 @@ impl Chains {
             return;
         };
         match event {
-            ChainEvent::Acked { since, number, .. } => replica.acked(*since, *number),
+            ChainEvent::Acked { since, number, .. } => {
+                replica.acked(*since, *number);
+                self.ages.acknowledge(partition, replica.acked_number());
+            }
             ChainEvent::CaughtUp { since, .. } => replica.caught_up(*since),
             ChainEvent::View(..) | ChainEvent::Discarded(..) => {}
         }
@@ -327,18 +356,18 @@ impl Chains {
     pub fn hold(
         &mut self,
         needs: Vec<(u8, u64)>,
-        output: Output,
+        answer: Answered,
         partitions: &Partitions,
-    ) -> Option<Output> {
+    ) -> Option<Answered> {
         if Self::are_settled(&needs, partitions) {
-            return Some(output);
+            return Some(answer);
         }
-        self.waiting.push(Waiting { needs, output });
+        self.waiting.push(Waiting { needs, answer });
         None
     }
 
     /// Answers that need not wait any more.
-    pub fn release(&mut self, partitions: &Partitions) -> Vec<Output> {
+    pub fn release(&mut self, partitions: &Partitions) -> Vec<Answered> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
@@ -346,7 +375,7 @@ impl Chains {
             .into_iter()
             .partition(|waiting| Self::are_settled(&waiting.needs, partitions));
         self.waiting = waiting;
-        ready.into_iter().map(|waiting| waiting.output).collect()
+        ready.into_iter().map(|waiting| waiting.answer).collect()
     }
 
     /// Predecessors that have to be told of a new number: their connections, partitions, since
@@ -362,6 +391,11 @@ impl Chains {
             }
         }
         news
+    }
+
+    /// Bytes of the frames behind a batch, as far as the window has them.
+    pub(super) fn bytes_behind(&self, partition: u8, number: u64) -> u64 {
+        self.shared.window.bytes_behind(partition, number)
     }
 
     /// The server stops.

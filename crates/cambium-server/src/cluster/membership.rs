@@ -18,6 +18,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::partitions::Partitions;
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
+use crate::tls::Tls;
 
 /// The parts that a node needs to take part.
 pub struct Membership<'a> {
@@ -31,6 +32,10 @@ pub struct Membership<'a> {
     pub inbox: &'a Arc<Mailbox<Event>>,
     /// The password of every node.
     pub password: Option<String>,
+    /// The certificate that nodes show each other.
+    pub tls: Option<Arc<Tls>>,
+    /// The port of its Thrift service.
+    pub thrift_port: Option<u16>,
     /// Batches are stable behind a sync.
     pub is_synced: bool,
 }
@@ -63,6 +68,7 @@ impl Membership<'_> {
             me: wanted.node.clone(),
             cluster: meta.id.clone(),
             password: self.password.clone(),
+            tls: self.tls.clone(),
             inbox: self.inbox.clone(),
             agent: words.clone(),
             window: Arc::new(Window::new(usize::from(count))),
@@ -73,7 +79,9 @@ impl Membership<'_> {
         let wanted = wanted.clone();
         let engine = self.store.capabilities().engine;
         let (inbox, heard) = (self.inbox.clone(), words.clone());
-        let agent = Agent::new(self.joined, engine, inbox, heard, clock)?;
+        let host = wanted.address.rsplit_once(':').map_or("", |(host, _)| host);
+        let thrift = self.thrift_port.map(|port| format!("{host}:{port}"));
+        let agent = Agent::new(self.joined, engine, thrift, inbox, heard, clock)?;
         let is_over = Arc::new(AtomicBool::new(false));
         let failed = |error: std::io::Error| format!("cannot start a thread: {error}");
         let named = |name: &str| thread::Builder::new().name(name.to_string());

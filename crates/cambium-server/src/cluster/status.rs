@@ -1,12 +1,16 @@
 //! How a node stands in its cluster, in numbers.
 
-use cambium_cluster::topology::State;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use cambium_cluster::replica::Replica;
+use cambium_cluster::topology::{Member, State};
 
 use super::chains::Chains;
 use crate::keyspace::partitions::Partitions;
 
 /// A node in its cluster at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChainStatus {
     /// It has a fresh view, and may serve.
     pub is_fresh: bool,
@@ -22,45 +26,181 @@ pub struct ChainStatus {
     pub reconfigurations: u64,
     /// Batches of former heads that the chains went on without, and copies have replaced.
     pub discarded: u64,
-    /// The most batches that one successor lacks, and all that they lack together.
-    pub lag: (u64, u64),
     /// The highest epoch of any chain.
     pub epoch: u64,
+    /// The chains that this node is a member of.
+    pub own: Vec<OwnChain>,
+}
+
+/// A chain as a member of it sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnChain {
+    /// The partition.
+    pub partition: u8,
+    /// The epoch.
+    pub epoch: u64,
+    /// What this node is there: `head`, or the state of its member.
+    pub role: String,
+    /// The member that it hands batches to.
+    pub successor: Option<Lag>,
+}
+
+/// What a successor lacks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lag {
+    /// Its node.
+    pub node: String,
+    /// Batches that it has not acknowledged.
+    pub batches: u64,
+    /// Their bytes, as far as they are in memory.
+    pub bytes: u64,
+    /// How long ago the first of them was made.
+    pub age: Duration,
+    /// The share of all batches that it has, if it is being brought up.
+    pub progress: Option<f64>,
+}
+
+impl ChainStatus {
+    /// What successors lack.
+    pub fn lags(&self) -> impl Iterator<Item = &Lag> {
+        self.own.iter().filter_map(|chain| chain.successor.as_ref())
+    }
+
+    /// The most batches that one successor lacks.
+    pub fn most_batches(&self) -> u64 {
+        self.lags().map(|lag| lag.batches).max().unwrap_or(0)
+    }
+
+    /// The longest time that a batch waits for a successor.
+    pub fn longest(&self) -> Duration {
+        self.lags().map(|lag| lag.age).max().unwrap_or_default()
+    }
+}
+
+/// Time between two batches of a partition that are noted.
+const NOTED: Duration = Duration::from_millis(50);
+/// Notes of a partition that are kept.
+const MOST_NOTES: usize = 1024;
+
+/// When batches were made: some of each partition.
+#[derive(Debug, Default)]
+pub struct Ages(Vec<VecDeque<(u64, Duration)>>);
+
+impl Ages {
+    /// For so many partitions.
+    pub fn new(partitions: usize) -> Ages {
+        Ages(vec![VecDeque::new(); partitions])
+    }
+
+    /// A batch is there.
+    pub fn note(&mut self, partition: u8, number: u64, now: Duration) {
+        let notes = &mut self.0[usize::from(partition)];
+        // A copy begins anew.
+        notes.retain(|(noted, _)| *noted < number);
+        if notes.back().is_none_or(|(_, at)| now >= *at + NOTED) {
+            if notes.len() >= MOST_NOTES {
+                // The first says how old the oldest is, however few are left behind it.
+                notes.remove(1);
+            }
+            notes.push_back((number, now));
+        }
+    }
+
+    /// The batches up to a number are acknowledged.
+    pub fn acknowledge(&mut self, partition: u8, acked: u64) {
+        let notes = &mut self.0[usize::from(partition)];
+        while notes.get(1).is_some_and(|(number, _)| *number <= acked + 1) {
+            notes.pop_front();
+        }
+    }
+
+    /// How long ago the first batch that is not acknowledged was made, or one noted before it.
+    fn oldest(&self, partition: u8, now: Duration) -> Duration {
+        let oldest = self.0[usize::from(partition)].front();
+        oldest.map_or(Duration::ZERO, |(_, at)| now.saturating_sub(*at))
+    }
 }
 
 impl Chains {
     /// How this node stands now.
     pub fn status(&self, partitions: &Partitions) -> ChainStatus {
         let chains = &self.view.chains;
-        let is_whole = |members: &[cambium_cluster::topology::Member]| {
-            members.iter().all(|member| member.state == State::Serving)
-        };
+        let is_whole =
+            |members: &[Member]| members.iter().all(|member| member.state == State::Serving);
+        let whole = chains
+            .iter()
+            .filter(|chain| chain.epoch > 0 && is_whole(&chain.members));
         let mut status = ChainStatus {
             is_fresh: partitions.now < self.fresh_until,
             chains: (
                 chains.len(),
                 chains.iter().filter(|chain| chain.head().is_some()).count(),
-                chains
-                    .iter()
-                    .filter(|chain| chain.epoch > 0 && is_whole(&chain.members))
-                    .count(),
+                whole.count(),
             ),
             reconfigurations: self.reconfigurations,
             discarded: self.discarded,
             epoch: chains.iter().map(|chain| chain.epoch).max().unwrap_or(0),
             ..ChainStatus::default()
         };
-        for replica in &partitions.replicas {
-            let is_member = replica.chain().place(self.me()).is_some();
+        for (partition, replica) in (0..).zip(&partitions.replicas) {
+            let chain = replica.chain();
+            let Some(place) = chain.place(self.me()) else {
+                continue;
+            };
             status.heads += usize::from(replica.is_head());
             status.behind += usize::from(replica.serves() && !replica.is_head());
-            status.catching_up += usize::from(is_member && !replica.serves());
-            if replica.successor().is_some() {
-                let number = replica.position().number;
-                let lag = number.saturating_sub(replica.acked_number());
-                status.lag = (status.lag.0.max(lag), status.lag.1 + lag);
-            }
+            status.catching_up += usize::from(!replica.serves());
+            status.own.push(OwnChain {
+                partition,
+                epoch: chain.epoch,
+                role: match replica.is_head() {
+                    true => "head".to_string(),
+                    false => chain.members[place].state.to_string(),
+                },
+                successor: self.lag(partition, replica, partitions.now),
+            });
         }
         status
+    }
+
+    fn lag(&self, partition: u8, replica: &Replica, now: Duration) -> Option<Lag> {
+        let successor = replica.successor()?;
+        let (number, acked) = (replica.position().number, replica.acked_number());
+        let batches = number.saturating_sub(acked);
+        let is_syncing = successor.state == State::Syncing;
+        Some(Lag {
+            node: successor.node.clone(),
+            batches,
+            bytes: self.bytes_behind(partition, acked),
+            age: match batches {
+                0 => Duration::ZERO,
+                _ => self.ages.oldest(partition, now),
+            },
+            progress: is_syncing.then(|| acked as f64 / number.max(1) as f64),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_batch_that_is_not_acknowledged_tells_the_lag() {
+        let second = Duration::from_secs;
+        let mut ages = Ages::new(1);
+        for number in 1..=5_000 {
+            ages.note(0, number, second(number));
+        }
+        assert_eq!(ages.oldest(0, second(6_000)), second(5_999));
+        ages.acknowledge(0, 4_999);
+        assert_eq!(ages.oldest(0, second(6_000)), second(1_000));
+        // Batches between two notes count as the first of them.
+        ages.note(0, 5_001, second(5_000));
+        ages.acknowledge(0, 5_000);
+        assert_eq!(ages.oldest(0, second(6_000)), second(1_000));
+        // A copy has begun anew.
+        ages.note(0, 3, second(7_000));
+        assert_eq!(ages.oldest(0, second(7_001)), second(1));
     }
 }

@@ -83,6 +83,15 @@ impl Window {
         self.lock().forget(partition);
     }
 
+    /// Bytes of the frames behind a batch.
+    pub fn bytes_behind(&self, partition: u8, number: u64) -> u64 {
+        let held = self.lock();
+        let frames = &held.frames[usize::from(partition)];
+        let from = frames.partition_point(|frame| frame.numbers.1 <= number);
+        let behind = frames.range(from..).map(|frame| frame.bytes.len() as u64);
+        behind.sum()
+    }
+
     /// Frames from a batch on, about so many bytes of them.
     pub fn pull(&self, partition: u8, next: u64, most_bytes: usize) -> Pulled {
         let held = self.lock();
@@ -144,6 +153,10 @@ mod tests {
         ]);
         assert_eq!(pulled(&window, 0, 7), Some(vec![7, 8]));
         assert_eq!(pulled(&window, 0, 9), Some(vec![9]));
+        assert_eq!(
+            (window.bytes_behind(0, 6), window.bytes_behind(0, 8)),
+            (12, 4)
+        );
         assert_eq!(pulled(&window, 0, 10), Some(vec![]));
         assert_eq!(pulled(&window, 0, 6), None);
         window.push([frame(1, 2, MOST_BYTES)]);

@@ -5,6 +5,7 @@ use cambium_cluster::replica::{Appended, Refusal};
 use super::{ADMIN, Call, Command, Failure, NO_MULTI, Outcome, SYNTAX};
 use crate::cluster::chains::Feeding;
 use crate::keyspace::partitions::{Frame, Record};
+use crate::tls::check_name;
 
 #[rustfmt::skip] // a table
 pub const COMMANDS: &[Command] = &[
@@ -96,9 +97,31 @@ fn hello(call: &mut Call<'_>) -> Outcome {
             own.unwrap_or_default()
         )));
     }
-    call.session.link = Some(String::from_utf8_lossy(node).into_owned());
+    let node = String::from_utf8_lossy(node).into_owned();
+    check_certificate(call, &node).map_err(Failure::Text)?;
+    call.session.link = Some(node);
     call.reply().ok();
     Ok(())
+}
+
+/// Where nodes have certificates: the node's own names the host that the node advertises.
+fn check_certificate(call: &Call<'_>, node: &str) -> Result<(), String> {
+    let Some(chains) = call
+        .server
+        .chains
+        .as_ref()
+        .filter(|chains| chains.is_secured())
+    else {
+        return Ok(());
+    };
+    let address = chains.address(node);
+    let address = address.ok_or_else(|| format!("ERR no node {node:.64} is registered"))?;
+    let certificate = call.session.certificate.as_deref();
+    let certificate = certificate.ok_or_else(|| {
+        format!("ERR node {node:.64} has shown no certificate: a node needs --tls-cert, --tls-key and --tls-ca")
+    })?;
+    check_name(certificate, address)
+        .map_err(|error| format!("ERR the certificate of node {node:.64} is refused: {error}"))
 }
 
 type Done = Result<(), Stop>;

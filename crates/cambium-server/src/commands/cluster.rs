@@ -6,6 +6,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::chain::NO_CLUSTER;
 use super::{Call, Command, FAST, Failure, Outcome};
+use crate::cluster::chains::Chains;
 use crate::keyspace::overlay::Walk;
 
 #[rustfmt::skip] // a table
@@ -233,6 +234,11 @@ fn slots(call: &mut Call<'_>) {
 
 fn shards(call: &mut Call<'_>) {
     let ranges = ranges(call);
+    let chains = call.server.chains.as_ref();
+    let port = match chains.is_some_and(Chains::is_secured) {
+        true => "tls-port",
+        false => "port",
+    };
     let reply = call.reply();
     reply.array(ranges.len());
     for range in ranges {
@@ -247,7 +253,7 @@ fn shards(call: &mut Call<'_>) {
             reply.map(7);
             reply.bulk("id");
             reply.bulk(node.id);
-            reply.bulk("port");
+            reply.bulk(port);
             reply.integer(node.port);
             let role = match place {
                 0 => "master",

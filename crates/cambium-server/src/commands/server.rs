@@ -214,13 +214,15 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
         "cluster" => {
             let mut lines = vec![line("cluster_enabled", &u8::from(server.chains.is_some()))];
             if let Some(status) = server.chain_status() {
+                let all: u64 = status.lags().map(|lag| lag.batches).sum();
                 lines.extend([
                     line("chains", &status.chains.0),
                     line("chains_head", &status.heads),
                     line("chains_behind", &status.behind),
                     line("chains_catching_up", &status.catching_up),
-                    line("lag_batches", &status.lag.0),
-                    line("lag_batches_of_all_chains", &status.lag.1),
+                    line("lag_batches", &status.most_batches()),
+                    line("lag_batches_of_all_chains", &all),
+                    line("lag_milliseconds", &status.longest().as_millis()),
                     line("reconfigurations", &status.reconfigurations),
                     line("discarded_batches", &status.discarded),
                 ]);

@@ -18,6 +18,8 @@ pub struct Called {
     is_pending: bool,
     /// The last round whose sync it waits for.
     pub waits_for: u64,
+    /// In a cluster: the batch of a partition that has to be committed first.
+    pub needs: Option<(u8, u64)>,
 }
 
 impl Server {
@@ -30,7 +32,7 @@ impl Server {
         self.keyspace.begin_undoable();
         let answer = calls::run(self, &call);
         match self.keyspace.end_undoable() {
-            None => self.end_call(answer, sender),
+            None => self.end_call(answer, sender, None),
             Some(missing) => {
                 self.keyspace.notices.take();
                 let waiter = Waiter::Call(call, sender);
@@ -40,13 +42,22 @@ impl Server {
     }
 
     /// Runs a call in the round.
-    pub fn call(&mut self, call: Call, sender: oneshot::Sender<Answer>) {
+    pub fn call(&mut self, mut call: Call, sender: oneshot::Sender<Answer>) {
         self.keyspace.footprint = Footprint::default();
-        let answer = calls::run(self, &call);
-        self.end_call(answer, sender);
+        let answer = match calls::route(self, &mut call) {
+            Ok(()) => calls::run(self, &call),
+            Err(refused) => refused,
+        };
+        let needs = self.need(call.database);
+        self.end_call(answer, sender, needs);
     }
 
-    fn end_call(&mut self, answer: Answer, sender: oneshot::Sender<Answer>) {
+    fn end_call(
+        &mut self,
+        answer: Answer,
+        sender: oneshot::Sender<Answer>,
+        needs: Option<(u8, u64)>,
+    ) {
         self.statistics.commands += 1;
         let footprint = self.keyspace.footprint;
         self.deliver_expired();
@@ -58,6 +69,7 @@ impl Server {
                 true => self.round,
                 false => footprint.waits_for,
             },
+            needs,
         });
     }
 }
@@ -67,8 +79,15 @@ impl Called {
     pub fn settle(&mut self, outcome: &Result<(), Error>) {
         if let (true, Err(error)) = (self.is_pending, outcome) {
             self.answer = calls::failure(error);
+            self.needs = None;
         }
         self.is_pending = false;
+    }
+
+    /// The node has ceased to serve its keys.
+    pub fn give_up(mut self) {
+        self.answer = calls::ceased();
+        self.send(&Ok(()));
     }
 
     /// Sends the answer; after a sync that failed, its error.

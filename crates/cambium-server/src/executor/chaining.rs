@@ -5,12 +5,13 @@ use std::time::Duration;
 use cambium_cluster::replica::Refusal;
 use cambium_cluster::slots::{partition, slot};
 
+use super::called::Called;
 use super::server::Server;
 use super::session::Session;
 use super::syncer::{Held, Round};
 use super::{Executor, Output};
 use crate::cluster::ChainEvent;
-use crate::cluster::chains::Feeding;
+use crate::cluster::chains::{Answered, Feeding};
 use crate::cluster::status::ChainStatus;
 use crate::commands::{Command, Failure, Outcome, WRITE};
 use crate::messages::{Handle, Next};
@@ -53,7 +54,8 @@ impl Executor {
             server.keyspace.forget_remembered();
         }
         self.begin_round();
-        let lost = learned.lost.into_iter().map(|mut output| {
+        let lost = self.sort(learned.lost, Called::give_up).into_iter();
+        let lost = lost.map(|mut output| {
             let mut reply = Reply::default();
             reply.error(
                 "CLUSTERDOWN This node has ceased to serve the key before the chain had the \
@@ -147,16 +149,54 @@ impl Executor {
         for (handle, partition, since, number) in news {
             self.push_news(handle, "acked", partition, &[since as i64, number as i64]);
         }
+        let ready = self.sort(ready, |called| called.send(&Ok(())));
         self.outbox.send(ready);
     }
 
+    /// Ends the calls among answers; the others are for clients of Redis.
+    fn sort(&self, answers: Vec<Answered>, end: impl Fn(Called)) -> Vec<Output> {
+        let client = |answer| match answer {
+            Answered::Client(output) => Some(output),
+            Answered::Call(called) => {
+                end(called);
+                None
+            }
+        };
+        answers.into_iter().filter_map(client).collect()
+    }
+
     /// An answer leaves, unless the chain has to have a batch first.
-    pub(super) fn hold(&mut self, needs: Vec<(u8, u64)>, output: Output) -> Option<Output> {
+    pub(super) fn hold(&mut self, needs: Vec<(u8, u64)>, answer: Answered) -> Option<Answered> {
         match (&mut self.server.chains, &self.server.keyspace.partitions) {
             (Some(chains), Some(partitions)) if !needs.is_empty() => {
-                chains.hold(needs, output, partitions)
+                chains.hold(needs, answer, partitions)
             }
-            _ => Some(output),
+            _ => Some(answer),
+        }
+    }
+}
+
+/// Why this node does not serve a slot.
+#[derive(Debug)]
+pub enum Unserved {
+    /// It has no fresh view.
+    Stale,
+    /// A node has it.
+    Elsewhere(String),
+    /// It changes hands.
+    NotYet,
+    /// No node does.
+    Nobody,
+}
+
+impl Unserved {
+    /// For people.
+    pub fn text(&self) -> &'static str {
+        match self {
+            Unserved::Stale => "this node has no fresh view of the cluster",
+            Unserved::Elsewhere(_) => "another node has the keys",
+            Unserved::NotYet => "the head of the chain is changing",
+            Unserved::Nobody => "no node serves the keys",
         }
     }
 }
@@ -178,7 +218,7 @@ impl Server {
         command: &Command,
         arguments: Arguments<'_>,
     ) -> Outcome {
-        let (Some(chains), Some(partitions)) = (&self.chains, &self.keyspace.partitions) else {
+        let Some(chains) = &self.chains else {
             return Ok(());
         };
         let mut slots = command.keys_of(arguments).map(slot);
@@ -190,60 +230,74 @@ impl Server {
                 "CROSSSLOT Keys in request don't hash to the same slot",
             ));
         }
-        let count = partitions.replicas.len() as u16;
-        let place = partition(slot, count) as u8;
         let is_write = command.flags & WRITE != 0;
-        let anywhere = session.is_readonly && !is_write;
+        let unserved = match self.place(slot, is_write, session.is_readonly && !is_write) {
+            Ok(place) => {
+                session.database = place;
+                return Ok(());
+            }
+            Err(unserved) => unserved,
+        };
+        Err(Failure::Known(match unserved {
+            Unserved::Elsewhere(node) => match chains.address(&node) {
+                Some(address) => return Err(Failure::Text(format!("MOVED {slot} {address}"))),
+                None => "CLUSTERDOWN The head of the chain is not there",
+            },
+            Unserved::Stale => "CLUSTERDOWN This node has no fresh view of the cluster",
+            Unserved::NotYet => "TRYAGAIN The head of the chain is changing",
+            Unserved::Nobody => "CLUSTERDOWN Hash slot not served",
+        }))
+    }
+
+    /// The partition of a slot, if this node serves it; `anywhere` if a member that is not the
+    /// head will do.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn place(&self, slot: u16, is_write: bool, anywhere: bool) -> Result<u8, Unserved> {
+        let partitions = self.keyspace.partitions.as_ref().ok_or(Unserved::Nobody)?;
+        let place = partition(slot, partitions.replicas.len() as u16) as u8;
         let replica = &partitions.replicas[usize::from(place)];
         let may = match is_write {
             true => replica.may_write(partitions.now),
             false => replica.may_read(anywhere, partitions.now),
         };
         match may {
-            Ok(()) if partitions.is_fresh => {
-                session.database = place;
-                Ok(())
-            }
-            Ok(()) => Err(Failure::Known(
-                "CLUSTERDOWN This node has no fresh view of the cluster",
-            )),
-            Err(Refusal::Elsewhere(Some(node))) => match chains.address(&node) {
-                Some(address) => Err(Failure::Text(format!("MOVED {slot} {address}"))),
-                None => Err(Failure::Known(
-                    "CLUSTERDOWN The head of the chain is not there",
-                )),
-            },
-            Err(Refusal::NotYet) => Err(Failure::Known(
-                "TRYAGAIN The node serves the key as soon as no other one can",
-            )),
-            Err(_) => Err(Failure::Known("CLUSTERDOWN Hash slot not served")),
+            Ok(()) if partitions.is_fresh => Ok(place),
+            Ok(()) => Err(Unserved::Stale),
+            Err(Refusal::Elsewhere(Some(node))) => Err(Unserved::Elsewhere(node)),
+            Err(Refusal::NotYet) => Err(Unserved::NotYet),
+            Err(_) => Err(Unserved::Nobody),
         }
     }
 
     /// The batch that an answer has to wait for, if its chain has more members.
-    pub(super) fn need(&self, session: &Session) -> Option<(u8, u64)> {
+    pub(super) fn need(&self, database: u8) -> Option<(u8, u64)> {
         let partitions = self.keyspace.partitions.as_ref()?;
-        let replica = partitions.replicas.get(usize::from(session.database))?;
+        let replica = partitions.replicas.get(usize::from(database))?;
         let footprint = self.keyspace.footprint;
         let number = match footprint.is_pending {
             true => replica.position().number + 1,
             false => footprint.number,
         };
-        (number > 0 && session.link.is_none()).then_some((session.database, number))
+        (number > 0).then_some((database, number))
     }
 
     /// Databases that a command without keys is about: in a cluster those that this node is
     /// the head of, or all that it serves if the client reads anywhere.
     pub fn databases_of(&self, session: &Session) -> Vec<u8> {
+        self.served_or(session.database, session.is_readonly)
+    }
+
+    /// In a cluster the partitions that this node is the head of, or with `anywhere` all that
+    /// it serves; else the one that is given.
+    pub fn served_or(&self, database: u8, anywhere: bool) -> Vec<u8> {
         let Some(partitions) = &self.keyspace.partitions else {
-            return vec![session.database];
+            return vec![database];
         };
         let serves = |place: &u8| {
             let replica = &partitions.replicas[usize::from(*place)];
-            partitions.is_fresh
-                && replica
-                    .may_read(session.is_readonly, partitions.now)
-                    .is_ok()
+            partitions.is_fresh && replica.may_read(anywhere, partitions.now).is_ok()
         };
         let all = 0..partitions.replicas.len() as u8;
         all.filter(serves).collect()

@@ -12,7 +12,7 @@
 //! goes on with its sockets. That thread also runs what comes from elsewhere, and what is due.
 
 pub mod called;
-mod chaining;
+pub mod chaining;
 pub mod jobs;
 pub mod pubsub;
 pub mod server;
@@ -26,6 +26,7 @@ use cambium::Error;
 use cambium_io::sync::Mutex;
 
 use crate::clock::now_millis;
+use crate::cluster::chains::Answered;
 use crate::commands::WRITE_FAILED;
 use crate::keyspace::expiring::{COMMANDS_A_KEY, MOST_EXPIRED_A_STEP};
 use crate::mailbox::Mailbox;
@@ -175,10 +176,12 @@ impl Executor {
                 handle,
                 peer,
                 local,
+                certificate,
             } => {
                 let is_stranger = self.server.settings.password().is_some();
-                let session =
+                let mut session =
                     Session::new(handle, peer, local, is_stranger, self.server.keyspace.now);
+                session.certificate = certificate;
                 let place = handle.slot as usize;
                 if self.server.sessions.len() <= place {
                     self.server.sessions.resize_with(place + 1, || None);
@@ -373,9 +376,23 @@ impl Executor {
             };
             let (needs, waits_for) = (std::mem::take(&mut session.needs), session.waits_for);
             match synced {
-                _ if self.server.chains.is_some() => ready.extend(self.hold(needs, output)),
+                _ if self.server.chains.is_some() => {
+                    match self.hold(needs, Answered::Client(output)) {
+                        Some(Answered::Client(output)) => ready.push(output),
+                        Some(Answered::Call(_)) | None => {}
+                    }
+                }
                 Some(synced) if waits_for > synced => held.push(output),
                 _ => ready.push(output),
+            }
+        }
+        if self.server.chains.is_some() {
+            for mut called in std::mem::take(&mut self.server.called) {
+                let needs = called.needs.take().into_iter().collect();
+                match self.hold(needs, Answered::Call(called)) {
+                    Some(Answered::Call(called)) => called.send(&Ok(())),
+                    Some(Answered::Client(_)) | None => {}
+                }
             }
         }
         let server = &mut self.server;

@@ -134,12 +134,11 @@ impl Server {
     /// The state of the server at this moment.
     pub fn report(&self) -> Report {
         let databases = 0..self.settings.databases() as u8;
-        let cluster = self.chain_status();
         Report {
-            cluster,
+            cluster: self.chain_status(),
             store: self.keyspace.store().clone(),
             password: self.settings.password().map(str::to_string),
-            databases: match cluster {
+            databases: match &self.chains {
                 Some(_) => vec![self.keyspace.count_all()],
                 None => databases
                     .map(|number| self.keyspace.count(number))
@@ -330,7 +329,8 @@ impl Server {
             waits_for,
             ..
         } = self.keyspace.footprint;
-        if let Some((partition, number)) = self.need(session) {
+        let need = self.need(session.database);
+        if let Some((partition, number)) = need.filter(|_| session.link.is_none()) {
             match session.needs.iter_mut().find(|(of, _)| *of == partition) {
                 Some((_, needed)) => *needed = number.max(*needed),
                 None => session.needs.push((partition, number)),

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
+
 use crate::commands::Command;
 use crate::keyspace::Watched;
 use crate::messages::{Handle, Input, Next};
@@ -18,6 +20,8 @@ pub struct Session {
     pub peer: String,
     /// The server's address that it connected to.
     pub local: String,
+    /// The certificate that it has shown, which the authority has signed.
+    pub certificate: Option<Box<CertificateDer<'static>>>,
     /// Its name, by CLIENT SETNAME.
     pub name: Vec<u8>,
     /// The database that its commands are about.
@@ -103,6 +107,7 @@ impl Session {
             handle,
             peer,
             local,
+            certificate: None,
             name: Vec::new(),
             database: 0,
             is_stranger,

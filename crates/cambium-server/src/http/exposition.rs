@@ -16,6 +16,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::cluster::status::{Lag, OwnChain};
 use crate::messages::Report;
 use crate::metrics::{BOUNDS_MICROS, Latency, Metrics};
 
@@ -259,7 +260,7 @@ impl Scrape {
 
     /// Of a node of a cluster.
     fn encode_cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let Some(status) = self.report.cluster else {
+        let Some(status) = &self.report.cluster else {
             return Ok(());
         };
         let gauges = [
@@ -291,12 +292,23 @@ impl Scrape {
             (
                 "replication_lag_batches",
                 "The most batches of one chain that the successor has not acknowledged",
-                status.lag.0,
+                status.most_batches(),
+            ),
+            (
+                "replication_lag_bytes",
+                "Bytes of all batches that successors have not acknowledged and memory has",
+                status.lags().map(|lag| lag.bytes).sum(),
             ),
         ];
         for (name, help, value) in gauges {
             gauge(encoder, name, help, value as f64)?;
         }
+        gauge(
+            encoder,
+            "replication_lag_seconds",
+            "The longest time that a batch has waited for a successor's acknowledgement",
+            status.longest().as_secs_f64(),
+        )?;
         let counters = [
             (
                 "reconfigurations",
@@ -324,7 +336,7 @@ impl Scrape {
         for (role, count) in roles {
             ConstGauge::new(count as f64).encode(family.encode_family(&[("role", role)])?)?;
         }
-        Ok(())
+        encode_chains(encoder, &status.own)
     }
 
     fn encode_keys(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -344,6 +356,56 @@ impl Scrape {
         }
         Ok(())
     }
+}
+
+/// The chains that a node is a member of, one by one.
+fn encode_chains(encoder: &mut DescriptorEncoder<'_>, chains: &[OwnChain]) -> fmt::Result {
+    let help = "Epoch of a chain, with what the node is there: head, or the state of its member";
+    let mut family = encoder.encode_descriptor("chain_epoch", help, None, MetricType::Gauge)?;
+    for chain in chains {
+        let labels = [
+            ("partition", chain.partition.to_string()),
+            ("role", chain.role.clone()),
+        ];
+        ConstGauge::new(chain.epoch as f64).encode(family.encode_family(&labels)?)?;
+    }
+    type Figure = fn(&Lag) -> Option<f64>;
+    let figures: [(&str, &str, Figure); 4] = [
+        (
+            "chain_lag_batches",
+            "Batches that the successor has not acknowledged",
+            |lag| Some(lag.batches as f64),
+        ),
+        (
+            "chain_lag_bytes",
+            "Their bytes, as far as memory has them",
+            |lag| Some(lag.bytes as f64),
+        ),
+        (
+            "chain_lag_seconds",
+            "How long ago the first of them was made",
+            |lag| Some(lag.age.as_secs_f64()),
+        ),
+        (
+            "chain_catch_up_ratio",
+            "Share of all batches that a successor has which is being brought up",
+            |lag| lag.progress,
+        ),
+    ];
+    for (name, help, figure) in figures {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for chain in chains {
+            let lag = chain.successor.as_ref();
+            if let Some((lag, value)) = lag.and_then(|lag| Some((lag, figure(lag)?))) {
+                let labels = [
+                    ("partition", chain.partition.to_string()),
+                    ("to", lag.node.clone()),
+                ];
+                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {

@@ -78,7 +78,13 @@ const CHARTS = [
     ['compactions', rate('compactions'), '#7c3aed']]],
 ];
 
-const charts = CHARTS.map(([title, lines]) => {
+// Of a node of a cluster.
+const CLUSTER_CHARTS = [
+  ['Replication lag, batches', [['of all chains', gauge('chain_lag_batches'), '#d97706']]],
+  ['Replication lag, seconds', [['longest', gauge('replication_lag_seconds'), '#dc2626']]],
+];
+
+const draw = ([title, lines]) => {
   const place = document.createElement('div');
   const heading = document.createElement('h2');
   heading.textContent = title;
@@ -94,7 +100,8 @@ const charts = CHARTS.map(([title, lines]) => {
   }, data, place);
   new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 180 })).observe(place);
   return { lines, data, plot };
-});
+};
+const charts = CHARTS.map(draw);
 
 const shown = (value) => (value === null ? '–' : value.toLocaleString('en', { maximumFractionDigits: 2 }));
 function show(samples) {
@@ -114,6 +121,33 @@ function show(samples) {
   }));
 }
 
+// The chains that a node is a member of, a row each.
+function showChains(samples) {
+  const chains = samples.get('cambium_chain_epoch');
+  const table = document.getElementById('chains');
+  if (!chains) return;
+  if (table.hidden) charts.push(...CLUSTER_CHARTS.map(draw));
+  table.hidden = false;
+  const of = (name, partition) => (samples.get('cambium_chain_' + name) || [])
+    .find(({ labels }) => labels.partition === partition);
+  const figure = (name, partition, factor, unit = '') => {
+    const found = of(name, partition);
+    return found ? shown(found.value * factor) + unit : '';
+  };
+  table.tBodies[0].replaceChildren(...chains.map(({ labels: { partition, role }, value }) => {
+    const row = document.createElement('tr');
+    const lag = of('lag_batches', partition);
+    for (const text of [partition, shown(value), role, lag ? lag.labels.to : '',
+      figure('lag_batches', partition, 1), figure('lag_bytes', partition, 1e-3),
+      figure('lag_seconds', partition, 1), figure('catch_up_ratio', partition, 100, ' %')]) {
+      const cell = document.createElement('td');
+      cell.textContent = text;
+      row.append(cell);
+    }
+    return row;
+  }));
+}
+
 let last = null;
 async function scrape() {
   const state = document.getElementById('state');
@@ -122,6 +156,7 @@ async function scrape() {
     if (!answer.ok) throw new Error(await answer.text());
     const now = { seconds: performance.now() / 1000, samples: parse(await answer.text()) };
     show(now.samples);
+    showChains(now.samples);
     const failing = sum(now.samples, 'write_failing') > 0;
     state.className = failing ? 'failing' : '';
     state.textContent = failing ? 'The last write failed.'

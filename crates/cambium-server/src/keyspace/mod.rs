@@ -21,8 +21,10 @@ pub mod view;
 mod watching;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use cambium::{Direction, Error, KeyRange, Result, Store, Value};
+use cambium_io::environment::MemoryBudget;
 use foldhash::fast::RandomState;
 
 use fetching::Fetching;
@@ -85,11 +87,18 @@ pub struct Footprint {
 
 impl Keyspace {
     /// The databases in a store. `seed` is for a store that has none yet; `tracks_unsynced`
-    /// if answers wait until what they show is synced.
+    /// if answers wait until what they show is synced. What is remembered of keys takes its
+    /// memory from a budget.
     ///
     /// # Errors
     /// Those of the store; `InvalidArgument` for a store that another program filled.
-    pub fn open(store: Store, seed: u64, tracks_unsynced: bool, now: u64) -> Result<Keyspace> {
+    pub fn open(
+        store: Store,
+        seed: u64,
+        tracks_unsynced: bool,
+        now: u64,
+        memory: Arc<MemoryBudget>,
+    ) -> Result<Keyspace> {
         let state = match store.get(layout::STATE_KEY)? {
             Some(stored) => State::decode(&stored).ok_or_else(|| foreign(&store))?,
             None if layout::is_empty(&store)? => State::new(seed),
@@ -108,7 +117,7 @@ impl Keyspace {
             soonest: vec![(0, Vec::new()); layout::MOST_DATABASES],
             expiries: BTreeSet::new(),
             watches: Watches::default(),
-            recent: RecentStrings::new(seed),
+            recent: RecentStrings::new(seed, memory.reserve(0).ok()),
             unsynced: HashMap::default(),
             emptied: 0,
             hasher: RandomState::default(),

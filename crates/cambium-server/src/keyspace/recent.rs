@@ -5,8 +5,9 @@
 //! chooses a set of places and stands for the key: two keys of one hash are as likely as a
 //! fault of the memory that holds them. Where all places of a set are taken, a new key takes
 //! one over. The table grows while half of its places are taken, so that few keys lie in few
-//! pages. Every change of a key reaches the table, so the table has no stale keys.
+//! pages, and while the memory budget has room for it. Every change of a key reaches the table, so the table has no stale keys.
 
+use cambium_io::environment::Reservation;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 /// Sets of the table at first: 64 KiB.
@@ -28,13 +29,19 @@ pub struct RecentStrings {
     /// Places that are taken.
     used: usize,
     seed: u64,
+    /// Places at most.
+    most: usize,
+    /// Memory of the budget for the table; without one there is no bound but [`MOST_SETS`].
+    reserved: Option<Reservation>,
 }
 
 impl RecentStrings {
     /// An empty table; `seed` makes its hashes differ from those of other runs.
-    pub fn new(seed: u64) -> RecentStrings {
+    pub fn new(seed: u64, reserved: Option<Reservation>) -> RecentStrings {
         RecentStrings {
             seed,
+            most: MOST_SETS * WAYS,
+            reserved,
             ..RecentStrings::default()
         }
     }
@@ -94,11 +101,22 @@ impl RecentStrings {
                 self.used += 1;
                 return free;
             }
-            if self.places.len() >= MOST_SETS * WAYS || self.used < self.places.len() / 2 {
+            let may_grow = self.places.len() < self.most && self.used >= self.places.len() / 2;
+            if may_grow && !self.reserve() {
+                self.most = self.places.len();
+            }
+            if !may_grow || self.places.len() == self.most {
                 return first + (hash >> 32) as usize % WAYS;
             }
             self.grow();
         }
+    }
+
+    /// Whether the budget has room for the table, the one of twice its size, and their moments.
+    fn reserve(&mut self) -> bool {
+        let bytes = 3 * self.places.len() * (size_of::<u128>() + size_of::<u64>());
+        let reserved = self.reserved.as_mut();
+        reserved.is_none_or(|reserved| reserved.resize(bytes as u64).is_ok())
     }
 
     /// Doubles the table: the keys of each set go to one of two.
@@ -106,7 +124,10 @@ impl RecentStrings {
         let mut larger = RecentStrings {
             places: vec![0; self.places.len() * 2],
             moments: vec![0; self.moments.len() * 2],
-            ..*self
+            used: self.used,
+            seed: self.seed,
+            most: self.most,
+            reserved: self.reserved.take(),
         };
         for (place, hash) in self.places.iter().enumerate() {
             let first = larger.first(*hash);
@@ -131,17 +152,19 @@ impl RecentStrings {
 
     /// Many keys may have changed.
     pub fn forget_all(&mut self) {
-        *self = RecentStrings::new(self.seed);
+        *self = RecentStrings::new(self.seed, self.reserved.take());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use cambium_io::environment::MemoryBudget;
+
     use super::*;
 
     #[test]
     fn what_is_known_is_the_last_that_was_told() {
-        let mut recent = RecentStrings::new(7);
+        let mut recent = RecentStrings::new(7, None);
         assert_eq!(recent.get(0, b"key"), None);
         recent.note(0, b"key", None);
         assert_eq!(recent.get(0, b"key"), Some(None));
@@ -180,5 +203,19 @@ mod tests {
         let known = |number: &u64| recent.get(0, &number.to_be_bytes()) == Some(Some(*number));
         let left = (0..many).filter(known).count() as u64;
         assert!((many / 4..=many / 2).contains(&left), "{left}");
+    }
+
+    #[test]
+    fn the_table_stays_within_the_budget() {
+        let budget = MemoryBudget::new(1 << 20);
+        let mut recent = RecentStrings::new(7, budget.reserve(0).ok());
+        for number in 0..100_000_u64 {
+            recent.note(0, &number.to_be_bytes(), Some(number));
+        }
+        let bytes = recent.places.len() * 16 + recent.moments.len() * 8;
+        assert!((1 << 18..1 << 20).contains(&bytes), "{bytes}");
+        assert!(budget.used() >= bytes as u64);
+        let known = |number: &u64| recent.get(0, &number.to_be_bytes()) == Some(Some(*number));
+        assert!((0..100_000).filter(known).count() > 5_000);
     }
 }

@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustls::pki_types::CertificateDer;
 
 use super::tls_stream::TlsStream;
 use crate::messages::{Handle, Input};
@@ -65,6 +66,14 @@ impl Stream {
     /// True if its end is known before it is read.
     pub fn has_ended(&self) -> bool {
         matches!(self, Stream::Tls(stream) if stream.has_ended())
+    }
+
+    /// The certificate that the client has shown, which the authority has signed.
+    pub fn certificate(&self) -> Option<Box<CertificateDer<'static>>> {
+        match self {
+            Stream::Tls(stream) => stream.certificate(),
+            Stream::Tcp(_) | Stream::Unix(_) => None,
+        }
     }
 
     /// Begins to listen to what happens to it.

@@ -40,7 +40,7 @@ const EVENTS: usize = 1024;
 /// Most that one turn reads of a connection.
 const READ_BYTES: usize = 64 << 10;
 /// Buffers larger than this are not kept.
-const KEPT_BUFFER_BYTES: usize = 64 << 10;
+const KEPT_BUFFER_BYTES: usize = 16 << 10;
 /// How many are.
 const KEPT_BUFFERS: usize = 256;
 /// Bytes of commands that are not whole.
@@ -185,11 +185,11 @@ impl Network {
         self.outbox.clone()
     }
 
-    /// Serves until [`Outbox::finish`].
+    /// Serves until [`Outbox::finish`]; the connections end when it is dropped.
     ///
     /// # Errors
     /// Those of waiting for sockets.
-    pub fn run(mut self, executor: &Mutex<Executor>) -> io::Result<()> {
+    pub fn run(mut self, executor: &Mutex<Executor>) -> io::Result<Network> {
         let mut ready = Events::with_capacity(EVENTS);
         let mut scratch = vec![0; READ_BYTES];
         loop {
@@ -214,19 +214,19 @@ impl Network {
                 }
             }
             if self.take_words() {
-                return Ok(());
+                return Ok(self);
             }
             for slot in std::mem::take(&mut self.readable) {
                 self.read(slot, &mut scratch);
                 if self.commands >= self.round_commands && self.run_round(executor) {
-                    return Ok(());
+                    return Ok(self);
                 }
             }
             if has_timeout {
                 self.close_idle();
             }
             if self.run_round(executor) {
-                return Ok(());
+                return Ok(self);
             }
         }
     }
@@ -310,15 +310,17 @@ impl Network {
         let is_secured = matches!(stream, Stream::Tls(_));
         let mut connection = Connection::new(stream, handle, self.has_password, active);
         connection.is_readable = is_secured;
-        self.connections[slot as usize] = Some(Box::new(connection));
         // The end of a handshake may have come with the first command.
         if is_secured {
             self.readable.push(slot);
         }
+        let certificate = connection.stream.certificate();
+        self.connections[slot as usize] = Some(Box::new(connection));
         self.events.push(Event::Opened {
             handle,
             peer,
             local,
+            certificate,
         });
     }
 

@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 
 use mio::net::TcpStream;
 use rustls::ServerConnection;
+use rustls::pki_types::CertificateDer;
 
 /// A socket and its ciphers.
 #[derive(Debug)]
@@ -25,6 +26,12 @@ impl TlsStream {
             session,
             has_ended: false,
         }
+    }
+
+    /// The client's own certificate, if it has shown one.
+    pub fn certificate(&self) -> Option<Box<CertificateDer<'static>>> {
+        let shown = self.session.peer_certificates()?.first()?;
+        Some(Box::new(shown.clone()))
     }
 
     /// True if nothing more can be read: the end has come, or an error that the next read tells.

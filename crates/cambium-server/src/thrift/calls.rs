@@ -1,16 +1,20 @@
-//! The methods of the service, on the executor's thread, over strings of database 0.
+//! The methods of the service, on the executor's thread, over strings of database 0; in a
+//! cluster, over those of the partition that a call's keys belong to.
+
+use std::io;
 
 use cambium::{Direction, Error, KeyRange};
 
+use cambium_cluster::slots::slot;
+
 use super::value::{Answer, Value};
+use crate::executor::chaining::Unserved;
 use crate::executor::server::Server;
 use crate::keyspace::check_key;
 use crate::keyspace::layout::{Entry, Kind, MOST_STRING_BYTES};
 use crate::keyspace::overlay::Walk;
 use crate::password::is_same;
 
-/// The database that Thrift's clients share with those of Redis.
-const DATABASE: u8 = 0;
 /// Entries of one page.
 const MOST_ENTRIES: i32 = 10_000;
 /// Bytes of one page.
@@ -23,6 +27,7 @@ const UNSUPPORTED: i32 = 3;
 const NO_SPACE: i32 = 4;
 const UNAUTHENTICATED: i32 = 5;
 const WRONG_TYPE: i32 = 6;
+const TRY_AGAIN: i32 = 8;
 
 /// Methods that leave more than there was: a full disk refuses them.
 const GROWING: [&str; 6] = [
@@ -46,6 +51,27 @@ pub struct Call {
     pub arguments: Vec<(i16, Value)>,
     /// The client has given the password.
     pub is_known: bool,
+    /// The database of its keys: the first, which clients of Redis share, or a partition.
+    pub database: u8,
+}
+
+/// The exception of a call that was to be forwarded: nothing is done.
+pub fn unreached(address: &str, error: &io::Error) -> Answer {
+    let text = format!("the keys are at {address}, which cannot be reached: {error}");
+    Answer::Failure(TRY_AGAIN, text)
+}
+
+/// The exception of a call that was forwarded: it may be done or not.
+pub fn unanswered(address: &str, error: &io::Error) -> Answer {
+    let text = format!("{address} has not answered: {error}; the call may be done or not");
+    Answer::Failure(FAILED, text)
+}
+
+/// The answer of a write whose chain goes on without this node: it may be done or not.
+pub fn ceased() -> Answer {
+    let text = "this node has ceased to serve the keys before the chain had the write: it may be \
+                done or not";
+    Answer::Failure(FAILED, text.to_string())
 }
 
 /// The exception of a write or read that failed.
@@ -66,6 +92,58 @@ fn failed(error: Error) -> (i32, String) {
     }
 }
 
+/// Methods that change keys.
+const WRITING: [&str; 9] = [
+    "put",
+    "putInteger",
+    "add",
+    "update",
+    "compareAndSet",
+    "multiPut",
+    "remove",
+    "removeInteger",
+    "multiRemove",
+];
+
+/// In a cluster: finds the partition of a call's keys.
+///
+/// # Errors
+/// The answer that names the node which has them, or says why there is none.
+pub fn route(server: &Server, call: &mut Call) -> Result<(), Answer> {
+    let may = call.is_known || server.settings.password().is_none();
+    let Some(chains) = server.chains.as_ref().filter(|_| may) else {
+        return Ok(());
+    };
+    let failure = |(code, text)| Answer::Failure(code, text);
+    let mut slots = call
+        .all_keys()
+        .map_err(failure)?
+        .into_iter()
+        .map(|key| slot(&key));
+    let Some(slot) = slots.next() else {
+        return Ok(());
+    };
+    if slots.any(|other| other != slot) {
+        let text = "in a cluster the keys of a call belong to one slot, as by {braces}";
+        return Err(failure((INVALID, text.to_string())));
+    }
+    let is_write = WRITING.contains(&call.name.as_str());
+    match server.place(slot, is_write, false) {
+        Ok(place) => {
+            call.database = place;
+            Ok(())
+        }
+        Err(Unserved::Elsewhere(node)) => {
+            let text = format!("node {node} has the keys");
+            Err(match chains.thrift_address(&node) {
+                Some(address) => Answer::Moved(text, address.to_string()),
+                None => failure((FAILED, format!("{text}, and serves no Thrift"))),
+            })
+        }
+        Err(unserved) => Err(failure((TRY_AGAIN, unserved.text().to_string()))),
+    }
+}
+
 /// Runs one call. Its writes wait in the round, like those of other clients.
 pub fn run(server: &mut Server, call: &Call) -> Answer {
     let may = call.is_known || server.settings.password().is_none();
@@ -82,19 +160,27 @@ pub fn run(server: &mut Server, call: &Call) -> Answer {
         "update" => call.put(server, Condition::Present).map(truth),
         "compareAndSet" => call.compare_and_set(server).map(truth),
         "multiPut" => call.multi_put(server),
-        "get" | "getInteger" => call.key(1).and_then(|key| get(server, &key)).map(Some),
+        "get" | "getInteger" => {
+            let found = call.key(1).and_then(|key| call.get(server, &key));
+            found.map(Some)
+        }
         "multiGet" => call.multi_get(server),
         "remove" | "removeInteger" => {
-            let removed = call.key(1).and_then(|key| remove(server, &key));
+            let removed = call.key(1).and_then(|key| call.delete(server, &key));
             removed.map(truth)
         }
         "multiRemove" => call.multi_remove(server),
+        "range" | "iterate" if server.chains.is_some() => {
+            let text = "the keys of a cluster lie on several nodes, and have no common order";
+            Err((UNSUPPORTED, text.into()))
+        }
         "range" => call.range(server),
         "iterate" => call.iterate(server),
         "size" => {
             server.keyspace.shows_pending();
-            let keys = server.keyspace.count(DATABASE).keys;
-            Ok(Some(Value::I64(keys as i64)))
+            let databases = server.served_or(call.database, false);
+            let counts = databases.iter().map(|of| server.keyspace.count(*of).keys);
+            Ok(Some(Value::I64(counts.sum::<u64>() as i64)))
         }
         "stats" => stats(server),
         _ => return Answer::Unknown,
@@ -170,6 +256,37 @@ impl Call {
         keys.collect()
     }
 
+    /// Every key that the call is about.
+    fn all_keys(&self) -> Outcome<Vec<Vec<u8>>> {
+        Ok(match self.name.as_str() {
+            "multiGet" | "multiRemove" => self.keys()?.into_iter().map(<[u8]>::to_vec).collect(),
+            "multiPut" => self
+                .entries()?
+                .into_iter()
+                .map(|(key, _)| key.clone())
+                .collect(),
+            "get" | "getInteger" | "put" | "putInteger" | "add" | "update" | "compareAndSet"
+            | "remove" | "removeInteger" => vec![self.key(1)?],
+            _ => Vec::new(),
+        })
+    }
+
+    /// Keys and values of `list<Entry>`.
+    fn entries(&self) -> Outcome<Vec<(&Vec<u8>, &Vec<u8>)>> {
+        let mut entries = Vec::new();
+        for value in self.list(1)? {
+            let parts = match value {
+                Value::Struct(fields) => (field(fields, 1), field(fields, 2)),
+                _ => (None, None),
+            };
+            let (Some(Value::Binary(key)), Some(Value::Binary(value))) = parts else {
+                return Err(missing(1, "entries with a key and a value"));
+            };
+            entries.push((key, value));
+        }
+        Ok(entries)
+    }
+
     fn limit(&self, number: i16) -> Outcome<usize> {
         match field(&self.arguments, number) {
             Some(Value::I32(limit)) if (1..=MOST_ENTRIES).contains(limit) => Ok(*limit as usize),
@@ -189,27 +306,27 @@ impl Call {
 
     fn put(&self, server: &mut Server, condition: Condition) -> Outcome<bool> {
         let (key, value) = (self.key(1)?, self.bytes(2)?);
-        let old = find(server, &key)?;
+        let old = self.find(server, &key)?;
         let is_met = match condition {
             Condition::Always => true,
             Condition::Absent => old.is_none(),
             Condition::Present => old.is_some(),
         };
         if is_met {
-            put(server, &key, old.as_ref(), value)?;
+            self.store(server, &key, old.as_ref(), value)?;
         }
         Ok(is_met)
     }
 
     fn compare_and_set(&self, server: &mut Server) -> Outcome<bool> {
         let (key, expected, value) = (self.key(1)?, self.optional(2)?, self.optional(3)?);
-        let old = find(server, &key)?;
+        let old = self.find(server, &key)?;
         if old.as_ref().map(|entry| &entry.body[..]) != expected {
             return Ok(false);
         }
         match (value, old) {
-            (Some(value), old) => put(server, &key, old.as_ref(), value)?,
-            (None, Some(old)) => server.keyspace.remove(DATABASE, &key, &old),
+            (Some(value), old) => self.store(server, &key, old.as_ref(), value)?,
+            (None, Some(old)) => server.keyspace.remove(self.database, &key, &old),
             (None, None) => {}
         }
         Ok(true)
@@ -217,40 +334,32 @@ impl Call {
 
     /// All keys are checked before the first is written: the call is all or nothing.
     fn multi_put(&self, server: &mut Server) -> Outcome {
-        let mut entries = Vec::new();
-        for entry in self.list(1)? {
-            let parts = match entry {
-                Value::Struct(fields) => (field(fields, 1), field(fields, 2)),
-                _ => (None, None),
-            };
-            let (Some(Value::Binary(key)), Some(Value::Binary(value))) = parts else {
-                return Err(missing(1, "entries with a key and a value"));
-            };
+        let entries = self.entries()?;
+        for (key, value) in &entries {
             check(key, value)?;
-            find(server, key)?;
-            entries.push((key, value));
+            self.find(server, key)?;
         }
         for (key, value) in entries {
-            let old = find(server, key)?;
-            put(server, key, old.as_ref(), value)?;
+            let old = self.find(server, key)?;
+            self.store(server, key, old.as_ref(), value)?;
         }
         Ok(None)
     }
 
     fn multi_get(&self, server: &mut Server) -> Outcome {
         let keys = self.keys()?.into_iter();
-        let values: Outcome<Vec<Value>> = keys.map(|key| get(server, key)).collect();
+        let values: Outcome<Vec<Value>> = keys.map(|key| self.get(server, key)).collect();
         Ok(Some(Value::List(values?)))
     }
 
     fn multi_remove(&self, server: &mut Server) -> Outcome {
         let keys = self.keys()?;
         for key in &keys {
-            find(server, key)?;
+            self.find(server, key)?;
         }
         let mut removed = 0;
         for key in keys {
-            removed += i64::from(remove(server, key)?);
+            removed += i64::from(self.delete(server, key)?);
         }
         Ok(Some(Value::I64(removed)))
     }
@@ -305,7 +414,7 @@ fn page(server: &mut Server, range: KeyRange, direction: Direction, limit: usize
     };
     server
         .keyspace
-        .entries(DATABASE, &range, direction, visit)
+        .entries(0, &range, direction, visit)
         .map_err(failed)?;
     let next = next.map(|key| (2, Value::Binary(key)));
     let fields = [(1, Value::List(entries))].into_iter().chain(next);
@@ -317,16 +426,6 @@ fn stats(server: &mut Server) -> Outcome {
     let metrics = statistics.metrics().into_iter();
     let numbers = metrics.map(|(name, value)| (name.to_string(), value));
     Ok(Some(Value::Numbers(numbers.collect())))
-}
-
-/// The string of a key.
-fn find(server: &mut Server, key: &[u8]) -> Outcome<Option<Entry>> {
-    string(server.keyspace.find(DATABASE, key).map_err(failed)?)
-}
-
-fn get(server: &mut Server, key: &[u8]) -> Outcome<Value> {
-    let entry = server.keyspace.read(DATABASE, key).map_err(failed)?;
-    string(entry).map(found)
 }
 
 fn string(entry: Option<Entry>) -> Outcome<Option<Entry>> {
@@ -351,18 +450,36 @@ fn check(key: &[u8], value: &[u8]) -> Outcome<()> {
     Ok(())
 }
 
-fn put(server: &mut Server, key: &[u8], old: Option<&Entry>, value: &[u8]) -> Outcome<()> {
-    check(key, value)?;
-    server
-        .keyspace
-        .put(DATABASE, key, old, (Kind::String, None), value)
-        .map_err(failed)
-}
-
-fn remove(server: &mut Server, key: &[u8]) -> Outcome<bool> {
-    let old = find(server, key)?;
-    if let Some(old) = &old {
-        server.keyspace.remove(DATABASE, key, old);
+impl Call {
+    /// The string of a key.
+    fn find(&self, server: &mut Server, key: &[u8]) -> Outcome<Option<Entry>> {
+        string(server.keyspace.find(self.database, key).map_err(failed)?)
     }
-    Ok(old.is_some())
+
+    fn get(&self, server: &mut Server, key: &[u8]) -> Outcome<Value> {
+        let entry = server.keyspace.read(self.database, key).map_err(failed)?;
+        string(entry).map(found)
+    }
+
+    fn store(
+        &self,
+        server: &mut Server,
+        key: &[u8],
+        old: Option<&Entry>,
+        value: &[u8],
+    ) -> Outcome<()> {
+        check(key, value)?;
+        server
+            .keyspace
+            .put(self.database, key, old, (Kind::String, None), value)
+            .map_err(failed)
+    }
+
+    fn delete(&self, server: &mut Server, key: &[u8]) -> Outcome<bool> {
+        let old = self.find(server, key)?;
+        if let Some(old) = &old {
+            server.keyspace.remove(self.database, key, old);
+        }
+        Ok(old.is_some())
+    }
 }

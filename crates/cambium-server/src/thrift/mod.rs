@@ -9,6 +9,7 @@
 //! 0x82.
 
 pub mod calls;
+pub mod forwarding;
 mod value;
 
 use std::io::{self, ErrorKind};
@@ -23,6 +24,7 @@ use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::services::{Door, Duplex, accept_each};
 use calls::Call;
+use forwarding::{FORWARDED, Forwarding};
 use value::{Message, Protocol, Undecoded};
 
 pub use value::Answer;
@@ -45,9 +47,11 @@ pub async fn serve(
     door: Door,
     inbox: Arc<Mailbox<Event>>,
     has_password: bool,
+    forwarding: Option<Forwarding>,
 ) -> io::Result<()> {
-    accept_each(listener, MOST_CONNECTIONS, |stream| {
+    accept_each(listener, MOST_CONNECTIONS, move |stream| {
         let (door, inbox) = (door.clone(), inbox.clone());
+        let forwarding = forwarding.clone();
         async move {
             let Ok(stream) = door.open(stream).await else {
                 return;
@@ -58,6 +62,7 @@ pub async fn serve(
                 buffer: Vec::new(),
                 is_known: false,
                 has_password,
+                forwarding,
             };
             // A client that disconnects, or sends what is no call, concerns nobody else.
             _ = connection.run().await;
@@ -82,16 +87,25 @@ struct Connection {
     is_known: bool,
     /// There was one when the server started: messages of strangers are short.
     has_password: bool,
+    /// To the nodes that have the keys of its calls.
+    forwarding: Option<Forwarding>,
 }
 
 impl Connection {
     async fn run(&mut self) -> io::Result<()> {
-        while let Some((form, message)) = self.receive().await? {
+        while let Some((form, message, bytes)) = self.receive().await? {
+            if message.name == FORWARDED {
+                // The node that forwards answers its client if this one has no key either.
+                self.forwarding = None;
+                self.answer(form, &message, &Answer::Done(None)).await?;
+                continue;
+            }
             let is_auth = message.name == "auth";
             let call = Call {
                 name: message.name.clone(),
-                arguments: message.arguments,
+                arguments: message.arguments.clone(),
                 is_known: self.is_known,
+                database: 0,
             };
             let (answerer, answered) = oneshot::channel();
             self.inbox.send([Event::Call(call, answerer)]);
@@ -100,13 +114,28 @@ impl Connection {
                 return Ok(());
             };
             self.is_known |= is_auth && matches!(answer, Answer::Done(_));
-            if !message.is_oneway {
-                let bytes = value::encode(form.protocol, &message.name, message.sequence, &answer)
-                    .map_err(|error| io::Error::other(error.to_string()))?;
-                self.send(form, &bytes).await?;
+            let forwarded = match (&mut self.forwarding, &answer) {
+                (Some(forwarding), Answer::Moved(_, address)) => {
+                    Some(forwarding.forward(address, &bytes).await)
+                }
+                _ => None,
+            };
+            match forwarded {
+                Some(Ok(bytes)) => self.send(form, &bytes).await?,
+                Some(Err(failure)) => self.answer(form, &message, &failure).await?,
+                None => self.answer(form, &message, &answer).await?,
             }
         }
         Ok(())
+    }
+
+    async fn answer(&mut self, form: Form, message: &Message, answer: &Answer) -> io::Result<()> {
+        if message.is_oneway {
+            return Ok(());
+        }
+        let bytes = value::encode(form.protocol, &message.name, message.sequence, answer)
+            .map_err(|error| io::Error::other(error.to_string()))?;
+        self.send(form, &bytes).await
     }
 
     async fn send(&mut self, form: Form, bytes: &[u8]) -> io::Result<()> {
@@ -115,8 +144,8 @@ impl Connection {
         self.stream.write_all(&[head, bytes].concat()).await
     }
 
-    /// The next message; none if the client has closed its side between two messages.
-    async fn receive(&mut self) -> io::Result<Option<(Form, Message)>> {
+    /// The next message, and its bytes where they may be forwarded; none if the client has closed its side between two messages.
+    async fn receive(&mut self) -> io::Result<Option<(Form, Message, Vec<u8>)>> {
         loop {
             if let Some(found) = self.take_message()? {
                 return Ok(Some(found));
@@ -164,7 +193,7 @@ impl Connection {
     }
 
     /// Takes a whole message from the beginning of the buffer, if one is there.
-    fn take_message(&mut self) -> io::Result<Option<(Form, Message)>> {
+    fn take_message(&mut self) -> io::Result<Option<(Form, Message, Vec<u8>)>> {
         let invalid = |what: String| io::Error::new(ErrorKind::InvalidData, what);
         let Some(form) = form(&self.buffer).map_err(invalid)? else {
             return Ok(None);
@@ -185,13 +214,17 @@ impl Connection {
         };
         match value::decode(form.protocol, &self.buffer[start..end]) {
             Ok((message, taken)) => {
+                let bytes = match self.forwarding {
+                    Some(_) => self.buffer[start..start + taken].to_vec(),
+                    None => Vec::new(),
+                };
                 let taken = if form.is_framed { end } else { taken };
                 self.buffer.drain(..taken);
                 if self.buffer.is_empty() {
                     // An idle connection keeps no memory.
                     self.buffer = Vec::new();
                 }
-                Ok(Some((form, message)))
+                Ok(Some((form, message, bytes)))
             }
             Err(Undecoded::Incomplete) if !form.is_framed => Ok(None),
             Err(Undecoded::Incomplete) => Err(invalid("a frame ends within its message".into())),

@@ -15,6 +15,8 @@ use thrift::{
     ApplicationError, ApplicationErrorKind, ProtocolErrorKind, TConfiguration, TransportErrorKind,
 };
 
+/// The code of [`Answer::Moved`] in `idl/cambium.thrift`.
+const MOVED: i32 = 7;
 /// Structs within structs. The service needs three.
 const MOST_DEPTH: usize = 16;
 /// Bytes from which on the memory for a list of values is not taken ahead.
@@ -195,6 +197,8 @@ pub enum Answer {
     Done(Option<Value>),
     /// With the service's exception: a code of the IDL, and a text.
     Failure(i32, String),
+    /// With the service's exception: another node has the keys; a text, and that node's address.
+    Moved(String, String),
     /// There is no such method.
     Unknown,
 }
@@ -248,16 +252,23 @@ fn write(
         }
         Answer::Done(None) => write_fields(output, &[])?,
         Answer::Done(Some(value)) => write_fields(output, &[(0, value.clone())])?,
-        Answer::Failure(code, text) => {
-            let fields = vec![
-                (1, Value::I32(*code)),
-                (2, Value::Binary(text.as_bytes().to_vec())),
-            ];
-            write_fields(output, &[(1, Value::Struct(fields))])?;
-        }
+        Answer::Failure(code, text) => write_exception(output, *code, text, None)?,
+        Answer::Moved(text, address) => write_exception(output, MOVED, text, Some(address))?,
     }
     output.write_message_end()?;
     output.flush()
+}
+
+fn write_exception(
+    output: &mut dyn TOutputProtocol,
+    code: i32,
+    text: &str,
+    address: Option<&String>,
+) -> thrift::Result<()> {
+    let binary = |text: &str| Value::Binary(text.as_bytes().to_vec());
+    let mut fields = vec![(1, Value::I32(code)), (2, binary(text))];
+    fields.extend(address.map(|address| (3, binary(address))));
+    write_fields(output, &[(1, Value::Struct(fields))])
 }
 
 fn write_fields(output: &mut dyn TOutputProtocol, fields: &[(i16, Value)]) -> thrift::Result<()> {

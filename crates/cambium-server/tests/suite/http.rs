@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -155,9 +156,8 @@ fn strangers_neither_reach_the_port_nor_hold_it_up() {
     server.terminate();
 }
 
-/// The page runs in Chromium, where that is installed: it draws its charts from counters.
-#[test]
-fn a_browser_draws_the_charts() {
+/// The page as Chromium shows it once it has `text`; `None` where there is no Chromium.
+pub fn browsed(folder: &Path, http: &str, text: &str, mut between: impl FnMut()) -> Option<String> {
     let browsers = ["chromium", "chromium-browser", "google-chrome"];
     let is_there = |browser: &&&str| {
         let mut command = Command::new(browser);
@@ -169,16 +169,12 @@ fn a_browser_draws_the_charts() {
     };
     let Some(browser) = browsers.iter().find(is_there) else {
         eprintln!("SKIPPED: the page was not looked at: there is no Chromium here");
-        return;
+        return None;
     };
-    let folder = folder();
-    let (server, http) = start(folder.path(), &[]);
-    let mut client = server.client();
-    client.call("SET oak Quercus");
     // Virtual time does not wait for a busy machine, so the first page may be shown too early.
     let mut page = String::new();
     for _ in 0..5 {
-        client.call("GET oak");
+        between();
         let shown = Command::new(browser)
             .args(["--headless", "--no-sandbox", "--disable-gpu"])
             .args(["--disable-background-networking", "--disable-sync"])
@@ -186,19 +182,34 @@ fn a_browser_draws_the_charts() {
             .args(["--virtual-time-budget=9000", "--dump-dom"])
             .arg(format!(
                 "--user-data-dir={}",
-                folder.path().join("browser").display()
+                folder.join("browser").display()
             ))
             .arg(format!("http://{http}/"))
             .stderr(Stdio::null())
             .output()
             .unwrap();
         page = String::from_utf8_lossy(&shown.stdout).into_owned();
-        if page.contains("Running for") {
+        if page.contains(text) {
             break;
         }
     }
+    Some(page)
+}
+
+/// The page runs in Chromium, where that is installed: it draws its charts from counters.
+#[test]
+fn a_browser_draws_the_charts() {
+    let folder = folder();
+    let (server, http) = start(folder.path(), &[]);
+    let mut client = server.client();
+    client.call("SET oak Quercus");
+    let between = || _ = client.call("GET oak");
+    let Some(page) = browsed(folder.path(), &http, "Running for", between) else {
+        return;
+    };
     assert_eq!(page.matches("<canvas").count(), 6, "{page}");
     assert!(page.contains("Running for"), "{page}");
     assert!(page.contains("<dt>keys</dt><dd>1</dd>"), "{page}");
+    assert!(page.contains("id=\"chains\" hidden"), "{page}");
     server.terminate();
 }

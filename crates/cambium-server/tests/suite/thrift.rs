@@ -17,12 +17,12 @@ use crate::harness::{Server, folder};
 
 /// How a client frames and encodes.
 #[derive(Clone, Copy, Debug)]
-struct Form {
+pub struct Form {
     is_framed: bool,
     is_compact: bool,
 }
 
-const FORMS: [Form; 4] = [
+pub const FORMS: [Form; 4] = [
     Form {
         is_framed: false,
         is_compact: false,
@@ -42,7 +42,7 @@ const FORMS: [Form; 4] = [
 ];
 
 /// An argument of a call.
-enum Argument<'a> {
+pub enum Argument<'a> {
     Bytes(i16, &'a str),
     Bool(i16, bool),
     I32(i16, i32),
@@ -51,7 +51,7 @@ enum Argument<'a> {
     Entries(i16, &'a [(&'a str, &'a str)]),
 }
 
-use Argument::{Bool, Bytes, Entries, I32, I64, Keys};
+pub use Argument::{Bool, Bytes, Entries, I32, I64, Keys};
 
 fn write_arguments(output: &mut dyn TOutputProtocol, name: &str, arguments: &[Argument<'_>]) {
     let mut write = || -> thrift::Result<()> {
@@ -156,13 +156,13 @@ fn show(input: &mut dyn TInputProtocol, kind: TType, text: &mut String) -> thrif
     Ok(())
 }
 
-struct Client {
+pub struct Client {
     stream: TcpStream,
     form: Form,
 }
 
 impl Client {
-    fn connect(address: &str, form: Form) -> Client {
+    pub fn connect(address: &str, form: Form) -> Client {
         let stream = TcpStream::connect(address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
@@ -211,7 +211,7 @@ impl Client {
         }
     }
 
-    fn call(&mut self, name: &str, arguments: &[Argument<'_>]) -> String {
+    pub fn call(&mut self, name: &str, arguments: &[Argument<'_>]) -> String {
         let bytes = self.encoded(name, arguments);
         self.stream.write_all(&bytes).unwrap();
         self.answer()

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::client::encoded;
@@ -19,7 +20,7 @@ use crate::harness::{Server, eventually, folder};
 pub struct Identity {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    trusted: CertificateDer<'static>,
+    trusted: String,
 }
 
 impl Identity {
@@ -35,7 +36,7 @@ impl Identity {
         Identity {
             certificate,
             key,
-            trusted: cert.der().clone(),
+            trusted: cert.pem(),
         }
     }
 
@@ -45,17 +46,7 @@ impl Identity {
     }
 
     fn connect(&self, address: &str) -> TlsClient {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.trusted.clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from("localhost").unwrap();
-        let session = ClientConnection::new(Arc::new(config), name).unwrap();
-        TlsClient(BufReader::new(StreamOwned::new(session, plain(address))))
+        TlsClient::connect(address, "localhost", &self.trusted)
     }
 
     /// True if a client that trusts this certificate is served.
@@ -76,19 +67,79 @@ fn plain(address: &str) -> TcpStream {
     stream
 }
 
-struct TlsClient(BufReader<StreamOwned<ClientConnection, TcpStream>>);
+pub struct TlsClient(BufReader<StreamOwned<ClientConnection, TcpStream>>);
 
 impl TlsClient {
-    fn send(&mut self, bytes: &[u8]) {
+    /// A client that trusts an authority, given in PEM, to know a server by its host.
+    pub fn connect(address: &str, host: &str, authority: &str) -> TlsClient {
+        TlsClient::new(address, host, authority, None)
+    }
+
+    /// The same with a certificate and a key of its own.
+    pub fn connect_as(
+        address: &str,
+        host: &str,
+        authority: &str,
+        certificate: &str,
+        key: &str,
+    ) -> TlsClient {
+        TlsClient::new(address, host, authority, Some((certificate, key)))
+    }
+
+    fn new(address: &str, host: &str, authority: &str, own: Option<(&str, &str)>) -> TlsClient {
+        let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate(authority)).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match own {
+            None => config.with_no_client_auth(),
+            Some((own, key)) => {
+                let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+                config
+                    .with_client_auth_cert(vec![certificate(own)], key)
+                    .unwrap()
+            }
+        };
+        let name = ServerName::try_from(host.to_string()).unwrap();
+        let session = ClientConnection::new(Arc::new(config), name).unwrap();
+        TlsClient(BufReader::new(StreamOwned::new(session, plain(address))))
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
         let stream = self.0.get_mut();
         stream.write_all(bytes).unwrap();
         stream.flush().unwrap();
     }
 
-    fn line(&mut self) -> String {
+    /// The line of an answer; an empty one if the server has gone.
+    pub fn try_call(&mut self, bytes: &[u8]) -> String {
+        let stream = self.0.get_mut();
+        let sent = stream.write_all(bytes).and_then(|()| stream.flush());
+        let mut line = String::new();
+        // What was read of the line before an error is none.
+        match sent.and_then(|()| self.0.read_line(&mut line)) {
+            Ok(_) => line.trim_end().to_string(),
+            Err(_) => String::new(),
+        }
+    }
+
+    pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         line.trim_end().to_string()
+    }
+
+    /// A message behind its length.
+    pub fn framed(&mut self) -> Vec<u8> {
+        let mut length = [0; 4];
+        self.0.read_exact(&mut length).unwrap();
+        let mut bytes = vec![0; u32::from_be_bytes(length) as usize];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
     }
 
     fn bulk(&mut self) -> Vec<u8> {
@@ -217,6 +268,11 @@ fn unfit_files_are_named_with_what_was_expected() {
     for (arguments, expected) in [
         (alone("--tls-cert", &certificate), "needs --tls-key"),
         (alone("--tls-key", &key), "needs --tls-cert"),
+        (alone("--tls-ca", &certificate), "needs --tls-cert"),
+        (
+            [both(&certificate, &key), alone("--tls-ca", &key)].concat(),
+            "sign those of all nodes",
+        ),
         (both(&path("none"), &key), "none: No such file"),
         (both(&certificate, &path("none")), "none: No such file"),
         (both(&path("empty"), &key), "BEGIN CERTIFICATE"),
@@ -259,4 +315,29 @@ fn a_hangup_takes_a_new_certificate() {
     server.signal("HUP");
     assert_eq!(ask(&mut new.connect(&server.address)), "+PONG");
     server.terminate();
+}
+
+/// The connection of a client that stops the server ends when another program may open the
+/// store, and not before.
+#[test]
+fn the_store_is_free_when_the_connection_ends() {
+    let folder = folder();
+    let identity = Identity::make(folder.path(), "server", "localhost");
+    let store = folder.path().join("store");
+    for turn in 0..3 {
+        let server = Server::start(folder.path(), &identity.arguments());
+        let mut client = identity.connect(&server.address);
+        for number in 0..4 {
+            let value = vec![turn; 4 << 20];
+            client.send(&encoded(&[b"SET", format!("{number}").as_bytes(), &value]));
+            assert_eq!(client.line(), "+OK");
+        }
+        client.send(b"SHUTDOWN\r\n");
+        let mut rest = Vec::new();
+        // The end may come without the notice of TLS.
+        _ = client.0.read_to_end(&mut rest);
+        let opened = cambium::open(&store);
+        assert!(opened.is_ok(), "{:?}", opened.err());
+        opened.unwrap().close().unwrap();
+    }
 }

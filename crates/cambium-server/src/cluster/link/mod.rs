@@ -18,6 +18,7 @@
 
 mod bringing_up;
 mod reader;
+mod secured;
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -37,6 +38,7 @@ use super::window::{Pulled, Window};
 use crate::keyspace::partitions::Frame;
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
+use crate::tls::Tls;
 use reader::read;
 
 /// Bytes that one turn sends of a partition, and of a copy.
@@ -61,8 +63,8 @@ pub enum Word {
     Copied(u8, u64, u64),
     /// The successor refuses what it was sent.
     Refused(u8, u64),
-    /// The connection of this number has ended.
-    Broken(u64),
+    /// The connection of this number has ended, and why.
+    Broken(u64, String),
     /// The successor answers an error: its disk may be full.
     Refusing,
     /// The successor has greeted on the connection of this number.
@@ -91,6 +93,8 @@ pub struct Shared {
     pub me: String,
     /// The id of its cluster.
     pub cluster: String,
+    /// The certificate that nodes show each other.
+    pub tls: Option<Arc<Tls>>,
     /// The password of every node.
     pub password: Option<String>,
     /// To the executor.
@@ -148,6 +152,8 @@ pub struct Link {
     has_more: bool,
     /// Since when there is no connection that greets.
     failing: Option<Duration>,
+    /// The last reason why.
+    failure: String,
     /// No connection is made before: the successor has answered an error.
     connects_from: Duration,
     /// Since when the successor answers errors, and the last time that it did.
@@ -184,6 +190,7 @@ impl LinkHandle {
             rests_until: Duration::ZERO,
             has_more: false,
             failing: None,
+            failure: String::new(),
             connects_from: Duration::ZERO,
             refusing: None,
             pinged: Duration::ZERO,
@@ -286,17 +293,29 @@ impl Link {
                 self.set(partition, State::Closed(now + PAUSE));
             }
             Word::Copied(..) | Word::Refused(..) => {}
-            Word::Broken(number) if number == self.number => {
+            Word::Broken(number, why) if number == self.number => {
                 self.disconnect();
-                self.failing.get_or_insert(now);
+                self.fail(why);
             }
-            Word::Greeted(number) if number == self.number => self.failing = None,
+            Word::Greeted(number) if number == self.number => {
+                self.failing = None;
+                self.failure.clear();
+            }
             Word::Refusing => {
                 self.connects_from = now + self.shared.lease / 8;
                 let recent = self.refusing.filter(|(_, last)| !self.is_long_ago(*last));
                 self.refusing = Some((recent.map_or(now, |(since, _)| since), now));
             }
-            Word::Broken(_) | Word::Greeted(_) => {}
+            Word::Broken(..) | Word::Greeted(_) => {}
+        }
+    }
+
+    /// There is no connection. A reason is told once.
+    fn fail(&mut self, why: String) {
+        self.failing.get_or_insert(self.now());
+        if self.failure != why {
+            tracing::warn!(to = self.to, error = why, "no connection to the successor");
+            self.failure = why;
         }
     }
 
@@ -437,8 +456,8 @@ impl Link {
         let report = Report {
             epoch,
             node: self.shared.me.clone(),
-            has_joined: false,
             is_unreachable: true,
+            ..Report::default()
         };
         let word = agent::Word::Report(u16::from(partition), report);
         self.shared.agent.send([word]);
@@ -472,8 +491,7 @@ impl Link {
                 return Ok(false);
             }
             if let Err(error) = self.connect() {
-                self.failing.get_or_insert(self.now());
-                tracing::debug!(to = self.to, %error, "no connection to the successor");
+                self.fail(error.to_string());
                 return Ok(false);
             }
         }
@@ -517,10 +535,22 @@ impl Link {
     fn connect(&mut self) -> Result<(), Lost> {
         let stream = cambium_foreign::redis::connect_tcp(&self.address, self.shared.lease / 2)?;
         stream.set_nodelay(true)?;
+        let (reading, mut connection) = match &self.shared.tls {
+            None => (
+                Connection::over(stream.try_clone()?, MOST_ANSWER_BYTES),
+                Connection::over(stream.try_clone()?, MOST_ANSWER_BYTES),
+            ),
+            Some(tls) => {
+                let (reading, writing) =
+                    secured::open(tls, &self.address, &stream, self.shared.lease / 2)?;
+                (
+                    Connection::over(reading, MOST_ANSWER_BYTES),
+                    Connection::over(writing, MOST_ANSWER_BYTES),
+                )
+            }
+        };
         stream.set_read_timeout(Some(self.shared.lease * 2))?;
         stream.set_write_timeout(Some(self.shared.lease * 2))?;
-        let reading = Connection::over(stream.try_clone()?, MOST_ANSWER_BYTES);
-        let mut connection = Connection::over(stream.try_clone()?, MOST_ANSWER_BYTES);
         if let Some(password) = &self.shared.password {
             connection.push(&[b"AUTH", password.as_bytes()]);
         }
@@ -539,7 +569,7 @@ impl Link {
         );
         thread::Builder::new()
             .name(format!("from {to}"))
-            .spawn(move || read(reading, answers, number, &to, &words, &inbox))?;
+            .spawn(move || read(reading, answers, number, &words, &inbox))?;
         self.connection = Some((connection, stream));
         Ok(())
     }

@@ -14,37 +14,29 @@ pub fn read(
     mut connection: Connection,
     greetings: usize,
     number: u64,
-    to: &str,
     words: &Mailbox<Word>,
     inbox: &Mailbox<Event>,
 ) {
     let mut left = greetings;
     let mut events = Vec::new();
-    loop {
+    let why = loop {
         // Answers that have come together wake the executor once.
         if !connection.has_begun() {
             inbox.send(events.drain(..));
         }
         let answer = match connection.receive() {
             Ok(answer) => answer,
-            Err(error) => {
-                tracing::debug!(to, %error, "the successor is silent");
-                break;
-            }
+            Err(error) => break error.to_string(),
         };
         match answer {
             Answer::Error(text) => {
-                tracing::warn!(to, answer = text, "the successor refuses");
                 words.send([Word::Refusing]);
-                break;
+                break format!("the successor refuses: {text}");
             }
             Answer::List(parts) => match understood(parts) {
                 Some(Heard::Word(word)) => _ = words.send([word]),
                 Some(Heard::Event(event)) => events.push(Event::Chain(event)),
-                None => {
-                    tracing::warn!(to, "the successor answers what this version does not know");
-                    break;
-                }
+                None => break "an answer that this version does not know".to_string(),
             },
             _ if left > 0 => {
                 left -= 1;
@@ -54,8 +46,8 @@ pub fn read(
             }
             _ => {}
         }
-    }
-    words.send([Word::Broken(number)]);
+    };
+    words.send([Word::Broken(number, why)]);
 }
 
 enum Heard {

@@ -82,6 +82,62 @@ fn copies_move_to_a_new_node_while_clients_write() {
     assert!((1..=60_000).contains(&left), "{left}");
 }
 
+/// The head hands everything on before another member takes its place, by command or as the
+/// copy of the head moves.
+#[test]
+fn a_planned_change_of_an_async_head_loses_nothing() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Async);
+    let new = cluster.grow();
+    let partition = 0;
+    let of_it = |key: &String| {
+        let slot = cambium_cluster::slots::slot(key.as_bytes());
+        cambium_cluster::slots::partition(slot, 4) == partition
+    };
+    let keys: Vec<String> = (0..)
+        .map(|key| format!("k{key}"))
+        .filter(of_it)
+        .take(200)
+        .collect();
+    let mut written = std::collections::BTreeMap::new();
+    let mut client = cluster.client();
+    for turn in 0..4 {
+        // Members are behind the head.
+        cluster.ways.iter().for_each(|way| way.slow(100));
+        for key in &keys {
+            if client.try_call(&["SET", key, &turn.to_string()]).is_some() {
+                written.insert(key.clone(), turn);
+            }
+        }
+        let place = usize::from(partition);
+        let head = || cluster.view().chains[place].head().unwrap().node.clone();
+        let before = head();
+        apply(&cluster, |view| {
+            let chain = &view.chains[place];
+            let changed = match turn {
+                3 => control::relocate(view, partition, &before, &name(new)),
+                _ => control::promote(chain, &chain.members[2].node),
+            };
+            vec![(partition, changed.unwrap())]
+        });
+        cluster.ways.iter().for_each(|way| way.slow(1));
+        eventually("another node is the head", || head() != before);
+        cluster.settle();
+    }
+    assert!(written.len() == keys.len() && written.values().any(|turn| *turn == 3));
+    for (key, turn) in written {
+        assert_eq!(
+            client.call(&format!("GET {key}")),
+            turn.to_string(),
+            "{key}"
+        );
+    }
+    cluster.ways.iter().for_each(|way| way.mend());
+    for (_, address) in &cluster.places {
+        let info = client.call_at(address, &["INFO", "cluster"]).unwrap();
+        assert!(info.contains("discarded_batches:0"), "{info}");
+    }
+}
+
 /// A node that loses its lease registers again, and serves by the chain that it reads. A
 /// controller that has seen it gone does not let others serve at the same time.
 #[test]

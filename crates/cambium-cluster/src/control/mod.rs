@@ -14,12 +14,20 @@
 //! gone only the one that served last makes it go on. The states and their names are those of
 //! 3FS, a file system that replicates by chains.
 //!
+//! A head that is to go, by [`promote`] or [`relocate`], first makes place
+//! ([`Chain::next_head`]): it serves nothing more, and reports when the others have its batches.
+//! If it dies, or its successor does, another member takes its place as ever.
+//!
 //! Each change raises the chain's epoch. Where it takes the right to serve from a node that may
 //! be alive ([`Chain::fence`]), the others wait until that node must have learned of it.
+
+mod commands;
 
 use std::collections::BTreeMap;
 
 use crate::topology::{Chain, Member, Meta, Node, Report, State, View};
+
+pub use commands::{add, balance, chain, drain, promote, relocate, remove};
 
 /// The chains that change, by partition.
 pub type Changes = Vec<(u16, Chain)>;
@@ -63,6 +71,7 @@ fn make(number: u16, meta: &Meta, nodes: &BTreeMap<String, Node>) -> Option<Chai
         epoch: 1,
         acknowledgement: meta.acknowledgement,
         members,
+        next_head: None,
         fence: 0,
     })
 }
@@ -159,13 +168,44 @@ fn advance(
             member.state = State::Syncing;
         }
     }
+    let head = chain.head();
+    let goes_on =
+        |member: &Member| is_serving(member) && head.is_some_and(|of| of.node == member.node);
+    let has_head = members.iter().any(goes_on);
+    let mut next_head = chain.next_head.clone().filter(|next| {
+        let serves = |member: &Member| is_serving(member) && member.node == *next;
+        has_head && members.iter().any(serves)
+    });
+    let is_drained = report.is_some_and(|report| report.is_drained)
+        && about.is_some()
+        && head.is_some_and(|head| report.is_some_and(|report| report.node == head.node));
+    // It serves nothing in this epoch, so the others need not wait.
+    let mut drained = None;
+    if let Some(next) = next_head.take_if(|_| is_drained) {
+        if let Some(place) = members.iter().position(|member| member.node == next) {
+            let next = members.remove(place);
+            members.insert(0, next);
+            drained = head.map(|head| head.node.clone());
+        }
+    }
     let stay = |member: &Member| !member.leaving;
     let all_serve = members.iter().filter(|member| stay(member)).all(is_serving);
     if all_serve && members.iter().any(stay) {
-        waits |= members
+        let is_head = |member: &Member| has_head && drained.is_none() && goes_on(member);
+        if members
             .iter()
-            .any(|member| member.leaving && is_serving(member) && is_up(member, nodes));
-        members.retain(stay);
+            .any(|member| is_head(member) && !stay(member))
+            && next_head.is_none()
+        {
+            let next = members.iter().find(|member| stay(member));
+            next_head = next.map(|member| member.node.clone());
+        }
+        waits |= members.iter().any(|member| {
+            let goes = !stay(member) && !is_head(member);
+            let serves = is_serving(member) && is_up(member, nodes);
+            goes && serves && drained.as_ref() != Some(&member.node)
+        });
+        members.retain(|member| stay(member) || is_head(member));
     }
     members.sort_by_key(|member| match member.state {
         State::Serving => 0,
@@ -174,7 +214,8 @@ fn advance(
         State::Waiting => 3,
         State::Offline => 4,
     });
-    (members != chain.members).then(|| changed(chain, members, waits))
+    let is_changed = members != chain.members || next_head != chain.next_head;
+    is_changed.then(|| changed(chain, members, next_head, waits))
 }
 
 fn is_up(member: &Member, nodes: &BTreeMap<String, Node>) -> bool {
@@ -183,12 +224,13 @@ fn is_up(member: &Member, nodes: &BTreeMap<String, Node>) -> bool {
         .is_some_and(|node| node.incarnation == member.incarnation && node.store == member.store)
 }
 
-fn changed(chain: &Chain, members: Vec<Member>, waits: bool) -> Chain {
+fn changed(chain: &Chain, members: Vec<Member>, next_head: Option<String>, waits: bool) -> Chain {
     let epoch = chain.epoch + 1;
     let mut next = Chain {
         epoch,
         acknowledgement: chain.acknowledgement,
         members,
+        next_head,
         fence: match waits {
             true => chain.epoch + 1,
             false => chain.fence,
@@ -218,205 +260,6 @@ fn link<'a>(chain: &'a Chain, node: &str) -> Option<(Start<'a>, Option<Start<'a>
     (before.is_some() || is_head).then(|| (start(own), before))
 }
 
-/// Makes a member that serves the head.
-///
-/// # Errors
-/// A line for people: it does not serve.
-pub fn promote(chain: &Chain, node: &str) -> Result<Chain, String> {
-    let place = chain
-        .place(node)
-        .filter(|place| chain.members[*place].state == State::Serving)
-        .ok_or_else(|| {
-            format!("{node} does not serve in this chain: only a member that does can be its head")
-        })?;
-    if place == 0 {
-        return Err(format!("{node} is the head of this chain"));
-    }
-    let mut members = chain.members.clone();
-    let head = members.remove(place);
-    members.insert(0, head);
-    Ok(changed(chain, members, true))
-}
-
-/// Moves one copy of a partition from a node to another: the new member is brought up, and
-/// the old one goes when it serves.
-///
-/// # Errors
-/// A line for people.
-pub fn relocate(view: &View, number: u16, from: &str, to: &str) -> Result<Chain, String> {
-    let chain = chain(view, number)?;
-    let node = view
-        .nodes
-        .get(to)
-        .ok_or_else(|| format!("node {to} is not there"))?;
-    if chain.place(to).is_some() {
-        return Err(format!("{to} is a member of chain {number} already"));
-    }
-    let place = chain
-        .place(from)
-        .ok_or_else(|| format!("{from} is no member of chain {number}"))?;
-    let mut members = chain.members.clone();
-    members[place].leaving = true;
-    members.push(member(to, node, State::Waiting));
-    Ok(changed(chain, members, false))
-}
-
-/// The chain of a partition.
-///
-/// # Errors
-/// A line for people: there is none.
-pub fn chain(view: &View, number: u16) -> Result<&Chain, String> {
-    let chain = view.chains.get(usize::from(number));
-    chain.filter(|chain| chain.epoch > 0).ok_or_else(|| {
-        format!(
-            "chain {number}: the cluster has {} chains",
-            view.chains.len()
-        )
-    })
-}
-
-/// Moves a fair share of all copies to a node that has few.
-///
-/// # Errors
-/// A line for people: the node is not there.
-pub fn add(view: &View, node: &str) -> Result<Changes, String> {
-    if !view.nodes.contains_key(node) {
-        return Err(format!("node {node} is not there: start its server first"));
-    }
-    let copies: usize = view.chains.iter().map(|chain| chain.members.len()).sum();
-    let share = copies / view.nodes.len();
-    let mut loads = loads(view);
-    let mut changes = Changes::new();
-    for (number, chain) in (0..).zip(&view.chains) {
-        let own = loads.get(node).copied().unwrap_or(0);
-        if own >= share {
-            break;
-        }
-        let is_moving = chain.members.iter().any(|member| member.leaving);
-        if chain.epoch == 0 || is_moving || chain.place(node).is_some() {
-            continue;
-        }
-        let fullest = chain
-            .members
-            .iter()
-            .max_by_key(|member| loads.get(&member.node));
-        let Some(from) = fullest.map(|member| member.node.clone()) else {
-            continue;
-        };
-        if loads.get(&from).copied().unwrap_or(0) <= share {
-            continue;
-        }
-        changes.push((number, relocate(view, number, &from, node)?));
-        loads.entry(from).and_modify(|load| *load -= 1);
-        *loads.entry(node.to_string()).or_default() += 1;
-    }
-    Ok(changes)
-}
-
-/// Moves every copy away from a node, to those with the fewest.
-///
-/// # Errors
-/// A line for people: a chain has no other node to go to.
-pub fn drain(view: &View, node: &str) -> Result<Changes, String> {
-    let mut loads = loads(view);
-    let mut changes = Changes::new();
-    for (number, chain) in (0..).zip(&view.chains) {
-        let member = chain.place(node).map(|place| &chain.members[place]);
-        if member.is_none_or(|member| member.leaving) {
-            continue;
-        }
-        let free = view
-            .nodes
-            .keys()
-            .filter(|name| *name != node && chain.place(name).is_none());
-        let to = free.min_by_key(|name| loads.get(*name).copied().unwrap_or(0));
-        let Some(to) = to.cloned() else {
-            return Err(format!(
-                "chain {number}: every other node has a copy already; start another node, or \
-                 `remove {node}` to go on with fewer copies"
-            ));
-        };
-        changes.push((number, relocate(view, number, node, &to)?));
-        *loads.entry(to).or_default() += 1;
-    }
-    Ok(changes)
-}
-
-/// Makes each node that serves the head of about as many chains as any other.
-pub fn balance(view: &View) -> Changes {
-    let mut heads: BTreeMap<String, usize> = BTreeMap::new();
-    for chain in &view.chains {
-        for (place, member) in chain.serving().enumerate() {
-            *heads.entry(member.node.clone()).or_default() += usize::from(place == 0);
-        }
-    }
-    let mut changes = Changes::new();
-    for (number, chain) in (0..).zip(&view.chains) {
-        let is_moving = chain.members.iter().any(|member| member.leaving);
-        let Some(head) = chain.head().filter(|_| !is_moving) else {
-            continue;
-        };
-        let idlest = chain.serving().min_by_key(|member| heads[&member.node]);
-        let Some(to) = idlest.filter(|member| heads[&member.node] + 1 < heads[&head.node]) else {
-            continue;
-        };
-        if let Ok(promoted) = promote(chain, &to.node) {
-            heads
-                .entry(head.node.clone())
-                .and_modify(|count| *count -= 1);
-            heads.entry(to.node.clone()).and_modify(|count| *count += 1);
-            changes.push((number, promoted));
-        }
-    }
-    changes
-}
-
-/// Takes a node out of all chains without a replacement.
-///
-/// # Errors
-/// A line for people: the node has the only copy that can serve, and `is_forced` is not given.
-pub fn remove(view: &View, node: &str, is_forced: bool) -> Result<Changes, String> {
-    let mut changes = Changes::new();
-    for (number, chain) in (0..).zip(&view.chains) {
-        if chain.place(node).is_none() {
-            continue;
-        }
-        let others = || chain.members.iter().filter(|member| member.node != node);
-        let serves = |member: &Member| member.state == State::Serving;
-        if !others().any(serves) && !is_forced {
-            return Err(format!(
-                "chain {number}: {node} has the only copy that can serve. Name it twice to \
-                 remove it, and to lose what the other members lack"
-            ));
-        }
-        let mut members: Vec<Member> = others().cloned().collect();
-        if !members.iter().any(serves) {
-            // The caller asked for it: the first of the others goes on with what it has.
-            if let Some(first) = members.first_mut() {
-                first.state = State::Last;
-            }
-        }
-        let is_there = view.nodes.contains_key(node);
-        changes.push((number, changed(chain, members, is_there)));
-    }
-    Ok(changes)
-}
-
-/// Copies that each node has, or is to have.
-fn loads(view: &View) -> BTreeMap<String, usize> {
-    let mut loads = BTreeMap::new();
-    let stay = |member: &&Member| !member.leaving;
-    for member in view
-        .chains
-        .iter()
-        .flat_map(|chain| &chain.members)
-        .filter(stay)
-    {
-        *loads.entry(member.node.clone()).or_default() += 1;
-    }
-    loads
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)] // a test that cannot go on has failed
 mod tests {
@@ -427,6 +270,7 @@ mod tests {
         Node {
             incarnation,
             address: "127.0.0.1:1".into(),
+            thrift: None,
             version: "0.2.0".into(),
             engine: "forest".into(),
             store: "s".into(),
@@ -483,6 +327,7 @@ mod tests {
             node: from.into(),
             has_joined,
             is_unreachable: !has_joined,
+            is_drained: false,
         };
         view.reports.insert(0, report);
     }
@@ -589,12 +434,63 @@ mod tests {
         assert_eq!(states(&view), "a:serving b:serving c:serving d:syncing");
         report(&mut view, "c", true);
         settle(&mut view);
+        assert_eq!(states(&view), "a:serving b:serving c:serving d:serving");
+        assert_eq!(view.chains[0].next_head.as_deref(), Some("b"));
+        drained(&mut view, "a");
+        settle(&mut view);
         assert_eq!(states(&view), "b:serving c:serving d:serving");
         assert_eq!(
-            view.chains[0].fence, view.chains[0].epoch,
-            "a may serve still"
+            (view.chains[0].next_head.as_ref(), view.chains[0].fence),
+            (None, 0)
         );
-        assert!(relocate(&view, 0, "b", "c").is_err() && relocate(&view, 0, "x", "a").is_err());
+        // One that is not the head serves readers, and does not know yet.
+        view.nodes.insert("a".into(), node(1));
+        view.chains[0] = relocate(&view, 0, "c", "a").unwrap();
+        settle(&mut view);
+        report(&mut view, "d", true);
+        settle(&mut view);
+        assert_eq!(states(&view), "b:serving d:serving a:serving");
+        assert_eq!(view.chains[0].fence, view.chains[0].epoch);
+        assert!(relocate(&view, 0, "b", "d").is_err() && relocate(&view, 0, "x", "c").is_err());
+    }
+
+    fn drained(view: &mut View, head: &str) {
+        let report = Report {
+            epoch: view.chains[0].epoch,
+            node: head.into(),
+            is_drained: true,
+            ..Report::default()
+        };
+        view.reports.insert(0, report);
+    }
+
+    #[test]
+    fn a_head_makes_place_before_another_member_is_the_head() {
+        let mut view = view(1, &["a", "b", "c"]);
+        view.chains[0] = promote(&view.chains[0], "c").unwrap();
+        assert_eq!(settle(&mut view), 0);
+        // A report of another member, or of before, is none.
+        drained(&mut view, "b");
+        assert_eq!(settle(&mut view), 0);
+        drained(&mut view, "a");
+        view.chains[0].epoch += 1;
+        assert_eq!(settle(&mut view), 0);
+        drained(&mut view, "a");
+        settle(&mut view);
+        assert_eq!(states(&view), "c:serving a:serving b:serving");
+        assert_eq!(view.chains[0].next_head, None);
+        // The next head goes: the head serves again.
+        view.chains[0] = promote(&view.chains[0], "b").unwrap();
+        view.nodes.remove("b");
+        settle(&mut view);
+        assert_eq!(states(&view), "c:serving a:serving b:offline");
+        assert_eq!(view.chains[0].next_head, None);
+        // The head goes first: the next member takes its place as ever.
+        view.chains[0] = promote(&view.chains[0], "a").unwrap();
+        view.nodes.remove("c");
+        settle(&mut view);
+        assert_eq!(states(&view), "a:serving c:offline b:offline");
+        assert_eq!(view.chains[0].next_head, None);
     }
 
     #[test]
@@ -609,11 +505,9 @@ mod tests {
         assert!(drain(&view, "a").is_err() && add(&view, "d").is_err());
         assert_eq!(remove(&view, "a", false).unwrap().len(), 12);
         assert_eq!(balance(&view), Changes::new());
-        for place in 0..12 {
-            view.chains[place] = match promote(&view.chains[place], "a") {
-                Ok(chain) => chain,
-                Err(_) => continue,
-            };
+        for chain in &mut view.chains {
+            let of_a = |member: &Member| member.node == "a";
+            chain.members.sort_by_key(|member| !of_a(member));
         }
         assert_eq!(balance(&view).len(), 8);
         view.nodes.retain(|name, _| name == "a");

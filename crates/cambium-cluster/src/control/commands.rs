@@ -1,0 +1,204 @@
+//! Changes that someone asks for: heads that change, copies that move, nodes that come and go.
+
+use std::collections::BTreeMap;
+
+use super::{Changes, changed, member};
+use crate::topology::{Chain, Member, State, View};
+
+/// Lets a member that serves become the head, once the head has handed everything on.
+///
+/// # Errors
+/// A line for people: it does not serve.
+pub fn promote(chain: &Chain, node: &str) -> Result<Chain, String> {
+    let serves = |member: &Member| member.node == node;
+    if !chain.serving().any(serves) {
+        return Err(format!(
+            "{node} does not serve in this chain: only a member that does can be its head"
+        ));
+    }
+    if chain.head().is_some_and(serves) {
+        return Err(format!("{node} is the head of this chain"));
+    }
+    let next_head = Some(node.to_string());
+    Ok(changed(chain, chain.members.clone(), next_head, false))
+}
+
+/// Moves one copy of a partition from a node to another: the new member is brought up, and
+/// the old one goes when it serves.
+///
+/// # Errors
+/// A line for people.
+pub fn relocate(view: &View, number: u16, from: &str, to: &str) -> Result<Chain, String> {
+    let chain = chain(view, number)?;
+    let node = view
+        .nodes
+        .get(to)
+        .ok_or_else(|| format!("node {to} is not there"))?;
+    if chain.place(to).is_some() {
+        return Err(format!("{to} is a member of chain {number} already"));
+    }
+    let place = chain
+        .place(from)
+        .ok_or_else(|| format!("{from} is no member of chain {number}"))?;
+    let mut members = chain.members.clone();
+    members[place].leaving = true;
+    members.push(member(to, node, State::Waiting));
+    Ok(changed(chain, members, chain.next_head.clone(), false))
+}
+
+/// The chain of a partition.
+///
+/// # Errors
+/// A line for people: there is none.
+pub fn chain(view: &View, number: u16) -> Result<&Chain, String> {
+    let chain = view.chains.get(usize::from(number));
+    chain.filter(|chain| chain.epoch > 0).ok_or_else(|| {
+        format!(
+            "chain {number}: the cluster has {} chains",
+            view.chains.len()
+        )
+    })
+}
+
+/// Moves a fair share of all copies to a node that has few.
+///
+/// # Errors
+/// A line for people: the node is not there.
+pub fn add(view: &View, node: &str) -> Result<Changes, String> {
+    if !view.nodes.contains_key(node) {
+        return Err(format!("node {node} is not there: start its server first"));
+    }
+    let copies: usize = view.chains.iter().map(|chain| chain.members.len()).sum();
+    let share = copies / view.nodes.len();
+    let mut loads = loads(view);
+    let mut changes = Changes::new();
+    for (number, chain) in (0..).zip(&view.chains) {
+        let own = loads.get(node).copied().unwrap_or(0);
+        if own >= share {
+            break;
+        }
+        let is_moving = chain.members.iter().any(|member| member.leaving);
+        if chain.epoch == 0 || is_moving || chain.place(node).is_some() {
+            continue;
+        }
+        let fullest = chain
+            .members
+            .iter()
+            .max_by_key(|member| loads.get(&member.node));
+        let Some(from) = fullest.map(|member| member.node.clone()) else {
+            continue;
+        };
+        if loads.get(&from).copied().unwrap_or(0) <= share {
+            continue;
+        }
+        changes.push((number, relocate(view, number, &from, node)?));
+        loads.entry(from).and_modify(|load| *load -= 1);
+        *loads.entry(node.to_string()).or_default() += 1;
+    }
+    Ok(changes)
+}
+
+/// Moves every copy away from a node, to those with the fewest.
+///
+/// # Errors
+/// A line for people: a chain has no other node to go to.
+pub fn drain(view: &View, node: &str) -> Result<Changes, String> {
+    let mut loads = loads(view);
+    let mut changes = Changes::new();
+    for (number, chain) in (0..).zip(&view.chains) {
+        let member = chain.place(node).map(|place| &chain.members[place]);
+        if member.is_none_or(|member| member.leaving) {
+            continue;
+        }
+        let free = view
+            .nodes
+            .keys()
+            .filter(|name| *name != node && chain.place(name).is_none());
+        let to = free.min_by_key(|name| loads.get(*name).copied().unwrap_or(0));
+        let Some(to) = to.cloned() else {
+            return Err(format!(
+                "chain {number}: every other node has a copy already; start another node, or \
+                 `remove {node}` to go on with fewer copies"
+            ));
+        };
+        changes.push((number, relocate(view, number, node, &to)?));
+        *loads.entry(to).or_default() += 1;
+    }
+    Ok(changes)
+}
+
+/// Makes each node that serves the head of about as many chains as any other.
+pub fn balance(view: &View) -> Changes {
+    let mut heads: BTreeMap<String, usize> = BTreeMap::new();
+    for chain in &view.chains {
+        for (place, member) in chain.serving().enumerate() {
+            *heads.entry(member.node.clone()).or_default() += usize::from(place == 0);
+        }
+    }
+    let mut changes = Changes::new();
+    for (number, chain) in (0..).zip(&view.chains) {
+        let is_moving =
+            chain.next_head.is_some() || chain.members.iter().any(|member| member.leaving);
+        let Some(head) = chain.head().filter(|_| !is_moving) else {
+            continue;
+        };
+        let idlest = chain.serving().min_by_key(|member| heads[&member.node]);
+        let Some(to) = idlest.filter(|member| heads[&member.node] + 1 < heads[&head.node]) else {
+            continue;
+        };
+        if let Ok(promoted) = promote(chain, &to.node) {
+            heads
+                .entry(head.node.clone())
+                .and_modify(|count| *count -= 1);
+            heads.entry(to.node.clone()).and_modify(|count| *count += 1);
+            changes.push((number, promoted));
+        }
+    }
+    changes
+}
+
+/// Takes a node out of all chains without a replacement.
+///
+/// # Errors
+/// A line for people: the node has the only copy that can serve, and `is_forced` is not given.
+pub fn remove(view: &View, node: &str, is_forced: bool) -> Result<Changes, String> {
+    let mut changes = Changes::new();
+    for (number, chain) in (0..).zip(&view.chains) {
+        if chain.place(node).is_none() {
+            continue;
+        }
+        let others = || chain.members.iter().filter(|member| member.node != node);
+        let serves = |member: &Member| member.state == State::Serving;
+        if !others().any(serves) && !is_forced {
+            return Err(format!(
+                "chain {number}: {node} has the only copy that can serve. Name it twice to \
+                 remove it, and to lose what the other members lack"
+            ));
+        }
+        let mut members: Vec<Member> = others().cloned().collect();
+        if !members.iter().any(serves) {
+            // The caller asked for it: the first of the others goes on with what it has.
+            if let Some(first) = members.first_mut() {
+                first.state = State::Last;
+            }
+        }
+        let is_there = view.nodes.contains_key(node);
+        changes.push((number, changed(chain, members, None, is_there)));
+    }
+    Ok(changes)
+}
+
+/// Copies that each node has, or is to have.
+fn loads(view: &View) -> BTreeMap<String, usize> {
+    let mut loads = BTreeMap::new();
+    let stay = |member: &&Member| !member.leaving;
+    for member in view
+        .chains
+        .iter()
+        .flat_map(|chain| &chain.members)
+        .filter(stay)
+    {
+        *loads.entry(member.node.clone()).or_default() += 1;
+    }
+    loads
+}

@@ -1,0 +1,127 @@
+//! How chains are shown: counters, the page, alerts.
+
+use std::path::Path;
+use std::process::Command;
+
+use cambium_cluster::topology::Acknowledgement;
+
+use super::harness::{Cluster, eventually};
+use crate::harness::folder;
+use crate::http::{browsed, get, sample};
+
+fn start() -> Cluster {
+    let mut cluster = Cluster::make("forest", "written", Acknowledgement::Async, 1);
+    cluster.extra = ["--http", "127.0.0.1:0"].map(str::to_string).to_vec();
+    (0..3).for_each(|node| cluster.start_node(node));
+    cluster.settle();
+    cluster
+}
+
+fn http(cluster: &Cluster, node: usize) -> String {
+    let address = &cluster.nodes[node].as_ref().unwrap().address;
+    address.split_once(" http://").unwrap().1.to_string()
+}
+
+fn metrics(cluster: &Cluster, node: usize) -> String {
+    get(&http(cluster, node), "/metrics").1
+}
+
+#[test]
+fn counters_and_the_page_show_the_lag_of_each_chain() {
+    let mut cluster = start();
+    let all = |cluster: &Cluster, name: &str| {
+        let values = (0..3).map(|node| sample(&metrics(cluster, node), name).unwrap());
+        values.sum::<f64>()
+    };
+    let heads = "cambium_chain_members{role=\"head\"}";
+    eventually("all chains have heads", || all(&cluster, heads) == 4.0);
+    let lags = [
+        "cambium_replication_lag_batches",
+        "cambium_replication_lag_bytes",
+        "cambium_replication_lag_seconds",
+    ];
+    let mut client = cluster.client();
+    client.call("SET oak Quercus");
+    eventually("nothing lags", || {
+        lags.iter().all(|lag| all(&cluster, lag) == 0.0)
+    });
+    // The members behind get nothing.
+    cluster.ways.iter().for_each(|way| way.stop(0));
+    for number in 0..40 {
+        client.call(&format!("SET k{number} {}", "x".repeat(1_000)));
+    }
+    let text: String = (0..3).map(|node| metrics(&cluster, node)).collect();
+    let sum = |name: &str| {
+        let lines = text.lines().filter(|line| line.starts_with(name));
+        lines
+            .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+            .sum::<f64>()
+    };
+    assert!(
+        (1.0..=40.0).contains(&sum("cambium_chain_lag_batches{")),
+        "{text}"
+    );
+    assert!(sum("cambium_chain_lag_bytes{") >= 40_000.0, "{text}");
+    assert!(sum("cambium_chain_lag_seconds{") > 0.0, "{text}");
+    assert_eq!(text.matches("cambium_chain_epoch{").count(), 12, "{text}");
+    assert_eq!(text.matches("role=\"head\"} ").count(), 3 + 4, "{text}");
+    cluster.ways.iter().for_each(|way| way.mend());
+    eventually("nothing lags", || {
+        lags.iter().all(|lag| all(&cluster, lag) == 0.0)
+    });
+    cluster.settle();
+    // One that is brought up has a part of all batches, until it serves.
+    cluster.kill(2);
+    eventually("the chains go on", || {
+        client.try_call(&["SET", "oak", "Quercus"]).is_some()
+    });
+    let browser = folder();
+    let first = http(&cluster, 0);
+    let Some(page) = browsed(browser.path(), &first, "<td>head</td>", || ()) else {
+        return;
+    };
+    assert_eq!(page.matches("<canvas").count(), 8, "{page}");
+    assert_eq!(page.matches("<tr><td>").count(), 4, "{page}");
+    assert!(page.contains("Replication lag, seconds"), "{page}");
+    assert!(page.contains("<td>n1</td>"), "{page}");
+}
+
+/// The alerts are about counters that a node has, and Prometheus takes them, where it is installed.
+#[test]
+fn alerts_are_about_counters_that_are_there() {
+    let cluster = start();
+    let text = metrics(&cluster, 0);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let rules = root.join("contrib/prometheus/cambium-alerts.yml");
+    let alerts = std::fs::read_to_string(&rules).unwrap();
+    let words = |line: &str| {
+        let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_';
+        let words = line.split(move |char| !is_part(char)).map(str::to_string);
+        words
+            .filter(|word| word.starts_with("cambium_"))
+            .collect::<Vec<_>>()
+    };
+    let names: Vec<String> = alerts
+        .lines()
+        .filter(|line| line.trim_start().starts_with("expr:"))
+        .flat_map(words)
+        .collect();
+    assert!(names.len() >= 8, "{names:?}");
+    for name in names {
+        let is_there = text.lines().any(|line| {
+            let rest = line.strip_prefix(&name);
+            rest.is_some_and(|rest| rest.starts_with([' ', '{']))
+        });
+        // A chain without a lag to show has the line that says what it is.
+        let is_known = text.contains(&format!("# TYPE {} ", name.trim_end_matches("_total")));
+        assert!(is_there || is_known, "{name} is no counter of a node");
+    }
+    match Command::new("promtool")
+        .args(["check", "rules"])
+        .arg(&rules)
+        .output()
+    {
+        Ok(checked) => assert!(checked.status.success(), "{checked:?}"),
+        Err(_) => eprintln!("SKIPPED: promtool has not checked the alerts: it is not installed"),
+    }
+}
