@@ -24,12 +24,12 @@ use std::ops::Bound;
 use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::{Error, Result, Value};
 
-use crate::buffer::Version;
 use crate::database::Document;
 use crate::document::DocumentAddress;
 use crate::index::Keys;
 use crate::nodes::Nodes;
 use crate::options::ENGINE;
+use crate::ranges::RangeSet;
 use crate::view::Pin;
 use buffers::BufferSource;
 use run::RunSource;
@@ -82,18 +82,28 @@ pub(crate) struct EntryCursor {
     /// is, whatever the trie comes to.
     nearest: Option<Option<Vec<u8>>>,
     trie: TrieSource,
+    /// Deleted ranges of the buffers: they hide what the trie has.
+    deleted: RangeSet,
     ready: VecDeque<Candidate>,
     /// How many entries the next fill makes ready.
     window: usize,
     ended: bool,
     started: bool,
+    /// Nothing but the trie has entries left, and it stands within the range.
+    is_trie_alone: bool,
     last: Option<Value>,
+    /// The last entry is the trie's last neighbour, and not in `last`.
+    is_last_in_trie: bool,
 }
 
 impl EntryCursor {
     /// Before the first entry of a range, in a direction.
     pub fn new(pin: Pin, namespace: u16, range: KeyRange, direction: Direction) -> Self {
         let root = pin.view.root(namespace).root;
+        let mut deleted = RangeSet::default();
+        for buffer in pin.view.buffers() {
+            buffer.add_deleted(&mut deleted, namespace, pin.sequence);
+        }
         let buffers = pin
             .view
             .buffers()
@@ -104,6 +114,7 @@ impl EntryCursor {
             run: RunSource::new(pin.view.run.clone(), namespace, direction),
             nearest: None,
             trie: TrieSource::new(root.map(|root| pin.core.index.cursor(root))),
+            deleted,
             pin,
             namespace,
             range,
@@ -112,7 +123,9 @@ impl EntryCursor {
             window: 1,
             ended: false,
             started: false,
+            is_trie_alone: false,
             last: None,
+            is_last_in_trie: false,
         }
     }
 
@@ -143,6 +156,8 @@ impl EntryCursor {
     /// Puts all sources at the first key at or after `key`, or at the first
     /// of all.
     fn place(&mut self, key: Option<&[u8]>) -> Result<()> {
+        self.keep_last();
+        self.is_trie_alone = false;
         self.ready.clear();
         self.nearest = None;
         self.ended = false;
@@ -152,6 +167,10 @@ impl EntryCursor {
             buffer.seek(key.map_or(Bound::Unbounded, |key| Bound::Included(key.to_vec())));
         }
         self.run.seek(&self.pin, key)?;
+        self.place_trie(key)
+    }
+
+    fn place_trie(&mut self, key: Option<&[u8]>) -> Result<()> {
         self.trie.restart();
         let forward = self.direction == Direction::Forward;
         if let Some(cursor) = &mut self.trie.cursor {
@@ -223,6 +242,10 @@ impl EntryCursor {
                 (Some(nearest), Some(key)) => is_nearer(self.direction, key, nearest),
             };
             if trie_first {
+                if self.skip_deleted()? {
+                    self.nearest = Some(nearest).filter(|_| self.run.is_clear());
+                    continue;
+                }
                 if self.run.is_clear() {
                     self.nearest = Some(nearest);
                 }
@@ -253,19 +276,47 @@ impl EntryCursor {
         }
     }
 
+    /// Goes past the deleted range that the trie's next document lies in; false if there is
+    /// none.
+    fn skip_deleted(&mut self) -> Result<bool> {
+        if self.deleted.is_empty() {
+            return Ok(false);
+        }
+        let Some(key) = self.trie.peek(&self.pin, self.direction)? else {
+            return Ok(false);
+        };
+        let Some((first, behind)) = self.deleted.over(key) else {
+            return Ok(false);
+        };
+        let next = match self.direction {
+            Direction::Forward => behind.map(<[u8]>::to_vec),
+            // The first key of the range is the last to be passed.
+            Direction::Reverse if key == first => {
+                self.trie.take();
+                return Ok(true);
+            }
+            Direction::Reverse => Some(first.to_vec()),
+        };
+        match next {
+            Some(key) => self.place_trie(Some(&key))?,
+            None => self.trie.end(),
+        }
+        Ok(true)
+    }
+
     /// What buffers and run have of a key: the newest source is the first that has it,
     /// and all go on.
     fn take_buffered(&mut self, key: &[u8]) -> Newest {
-        let mut newest: Option<Version> = None;
+        let mut newest: Option<Option<DocumentAddress>> = None;
         for source in &mut self.buffers {
-            if source.run.front().is_some_and(|(other, _)| **other == *key) {
-                let version = source.run.pop_front().map(|(_, version)| version);
-                newest = newest.or(version);
-            }
+            let version = source.take(key);
+            newest = newest
+                .or(version.map(|version| version.document))
+                .or_else(|| source.hides(&self.pin, self.namespace, key).then_some(None));
         }
         let in_run = self.run.take(key);
         let document = match (newest, in_run) {
-            (Some(version), _) => version.document,
+            (Some(document), _) => document,
             (None, Some((_, Some(read)))) => return Newest::Read(read),
             (None, in_run) => in_run.and_then(|(document, _)| document),
         };
@@ -280,11 +331,7 @@ impl EntryCursor {
         if self.range.contains(key) {
             return Judgement::Take;
         }
-        let behind = match self.direction {
-            Direction::Forward => self.range.to.as_deref().is_some_and(|to| key >= to),
-            Direction::Reverse => self.range.from.as_deref().is_some_and(|from| key < from),
-        };
-        if behind {
+        if self.is_behind(key) {
             Judgement::End
         } else {
             Judgement::Skip
@@ -293,15 +340,60 @@ impl EntryCursor {
 
     /// The next document where nothing is merged with the trie any more.
     fn next_of_trie(&mut self) -> Result<Option<Document>> {
-        while let Some(document) = self.trie.next(&self.pin, self.direction)? {
+        loop {
+            while self.skip_deleted()? {}
+            let Some(document) = self.trie.next(&self.pin, self.direction)? else {
+                break;
+            };
             match self.judge(Some(&document.key)) {
-                Judgement::Take => return Ok(Some(document)),
+                Judgement::Take => {
+                    self.is_trie_alone = self.deleted.is_empty();
+                    return Ok(Some(document));
+                }
                 Judgement::Skip => {}
                 Judgement::End => break,
             }
         }
+        self.is_trie_alone = false;
         self.ended = true;
         Ok(None)
+    }
+
+    /// The next entry where it lies beside the last one in a packed block.
+    #[inline]
+    fn next_neighbour(&mut self) -> Result<Option<Entry>> {
+        if !self.is_trie_alone {
+            return Ok(None);
+        }
+        match self.trie.next_neighbour(&self.pin.view.database) {
+            Ok(Some(entry)) if !self.is_behind(&entry.key) => {
+                self.is_last_in_trie = true;
+                Ok(Some(entry))
+            }
+            Ok(None) => Ok(None),
+            behind_or_damaged => {
+                self.trie.step_back();
+                self.keep_last();
+                self.is_trie_alone = false;
+                self.ended = true;
+                behind_or_damaged.map(|_| None)
+            }
+        }
+    }
+
+    /// True if a key lies past the end of the range.
+    fn is_behind(&self, key: &[u8]) -> bool {
+        match self.direction {
+            Direction::Forward => self.range.to.as_deref().is_some_and(|to| key >= to),
+            Direction::Reverse => self.range.from.as_deref().is_some_and(|from| key < from),
+        }
+    }
+
+    /// Takes the key of the last entry before the trie goes on.
+    fn keep_last(&mut self) {
+        if std::mem::take(&mut self.is_last_in_trie) {
+            self.last = self.trie.last_neighbour(&self.pin.view.database);
+        }
     }
 
     /// Makes the next entries ready, their documents read together.
@@ -349,6 +441,7 @@ impl EntryCursor {
     /// The next entry as a document.
     pub fn next_document(&mut self) -> Result<Option<Document>> {
         self.pin.core.check_open()?;
+        self.keep_last();
         if !self.started {
             self.begin()?;
         }
@@ -367,7 +460,10 @@ impl EntryCursor {
 
     /// The key of the last entry answered.
     pub fn last_key(&self) -> Option<Value> {
-        self.last.clone()
+        match self.is_last_in_trie {
+            true => self.trie.last_neighbour(&self.pin.view.database),
+            false => self.last.clone(),
+        }
     }
 
     /// The next entry's key, its document read and verified.
@@ -394,6 +490,10 @@ impl Cursor for EntryCursor {
     }
 
     fn next(&mut self) -> Result<Option<Entry>> {
+        self.pin.core.check_open()?;
+        if let Some(entry) = self.next_neighbour()? {
+            return Ok(Some(entry));
+        }
         let document = self.next_document()?;
         if let Some(document) = &document {
             self.last = Some(document.key.clone());
@@ -409,6 +509,7 @@ impl Cursor for EntryCursor {
         if !self.started {
             self.begin()?;
         }
+        self.keep_last();
         let next = match self.ready.pop_front() {
             None if !self.ended => self.next_candidate()?,
             ready => ready,
@@ -443,11 +544,11 @@ impl Cursor for EntryCursor {
         if self.direction == Direction::Reverse {
             return None;
         }
-        Some(ResumeToken::from_bytes(match &self.last {
+        Some(ResumeToken::from_bytes(match self.last_key() {
             None => vec![TOKEN_BEGIN],
             Some(key) => {
                 let mut bytes = vec![TOKEN_BEHIND];
-                bytes.extend_from_slice(key);
+                bytes.extend_from_slice(&key);
                 bytes
             }
         }))
