@@ -5,3 +5,4 @@
 
 mod interleavings;
 mod superblock;
+mod windows;

@@ -114,12 +114,12 @@ impl FileReader {
                         .iter()
                         .all(|&b| b == 0) =>
                 {
-                    if self.file.log.cuts() != self.log_cuts {
-                        break;
+                    if !self.was_cut() {
+                        self.offset = next_block;
                     }
-                    self.offset = next_block;
                     continue;
                 }
+                Err(_) if self.was_cut() => continue,
                 Err(reason) => return self.refuse(reason),
             };
             let is_entry = matches!(header.kind, kind::PUT | kind::DELETE);
@@ -134,6 +134,7 @@ impl FileReader {
             let payload = header.payload_in(self.bytes());
             match payload.map(|payload| header.check_payload(payload)) {
                 Some(Ok(())) => self.head = Some(header),
+                _ if self.was_cut() => {}
                 Some(Err(reason)) => return self.refuse(reason),
                 None => return self.refuse(NotARecord::TooShort),
             }
@@ -144,13 +145,23 @@ impl FileReader {
         Ok(())
     }
 
-    /// Bytes that are no record: damage, unless a write took them back meanwhile.
+    /// True if a write was taken back since the reader looked where the file ends: the bytes
+    /// in memory may be that write's. The reader looks again, and reads them again. Entries up
+    /// to the limit are in front of what was taken back, so none may be left out.
+    fn was_cut(&mut self) -> bool {
+        let log = &self.file.log;
+        let was_cut = log.cuts() != self.log_cuts || log.end() < self.end;
+        if was_cut {
+            self.let_go();
+            self.look_again();
+        }
+        was_cut
+    }
+
+    /// Bytes that are no record.
     fn refuse(&mut self, reason: NotARecord) -> Result<()> {
         self.let_go();
-        match self.file.log.cuts() == self.log_cuts && self.file.log.end() >= self.end {
-            true => Err(self.damage(&reason.to_string())),
-            false => Ok(()),
-        }
+        Err(self.damage(&reason.to_string()))
     }
 
     fn damage(&self, what: &str) -> Error {
@@ -249,5 +260,73 @@ impl FileReader {
             }
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::path::PathBuf;
+
+    use cambium_api::{OptionValues, Seeded};
+    use cambium_base::{FileNumber, SequenceNumber, StoreId};
+    use cambium_io::FileSystem;
+    use cambium_io::memory::MemoryFileSystem;
+
+    use super::*;
+    use crate::data_file::Home;
+    use crate::format::{FileRef, entry_prefix};
+    use crate::options::Shape;
+
+    fn data_file() -> Arc<DataFile> {
+        let files = MemoryFileSystem::new();
+        let folder = PathBuf::from("store");
+        files.create_directory(&folder).unwrap();
+        let home = Home {
+            file_system: Arc::new(files),
+            folder,
+            store: StoreId([3; 16]),
+            shape: Shape::take(&mut OptionValues::default()).unwrap(),
+            writable: true,
+            seeded_bug: Seeded::default(),
+        };
+        let file = FileRef {
+            number: FileNumber(1),
+            salt: 2,
+        };
+        Arc::new(DataFile::create(&home, file, (0, 0)).unwrap())
+    }
+
+    fn append(file: &DataFile, sequence: u64) -> u64 {
+        let header = RecordHeader {
+            kind: kind::PUT,
+            sequence: SequenceNumber(sequence),
+            ..RecordHeader::default()
+        };
+        file.log.reserve(100).unwrap();
+        let start = file
+            .log
+            .append(&header, &[&entry_prefix(0, 5), b"value"])
+            .start;
+        file.log.flush().unwrap();
+        start
+    }
+
+    #[test]
+    fn a_write_that_is_taken_back_hides_no_entry_in_front_of_it() {
+        let file = data_file();
+        append(&file, 1);
+        file.log.pad_to_block();
+        append(&file, 2);
+        let mut reader = FileReader::new(file.clone(), Vec::new(), 0).unwrap();
+        reader.look_again();
+        reader.load(2).unwrap();
+        reader.pass();
+        let taken_back = append(&file, 3);
+        file.log.cut_back(taken_back).unwrap();
+        reader.load(2).unwrap();
+        let head = reader.head().map(|head| head.sequence.0);
+        assert_eq!(head, Some(2), "behind the zeros of a sync");
     }
 }
