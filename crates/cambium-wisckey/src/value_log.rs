@@ -263,8 +263,8 @@ impl Core {
         }
         let header = entry.header(template, sequence);
         let payload = [entry.first, entry.second];
-        if let Some(stored) = segment.log.append_to_window(&header, &payload, u64::MAX) {
-            return Ok(stored.place.start);
+        if let Some(place) = segment.log.append_to_window(&header, &payload, u64::MAX) {
+            return Ok(place.start);
         }
         let offset = segment.log.append(&header, &payload).start;
         segment.log.flush()?;

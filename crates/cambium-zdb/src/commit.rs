@@ -164,13 +164,10 @@ impl Core {
         let prefix = entry_prefix(self.environment.clock.wall_nanoseconds(), entry.key);
         let limit = self.shape.slots.max_position();
         let payload = [&prefix[..], &entry.value];
-        let stored = file.log.append_to_window(&header, &payload, limit)?;
-        entry.position = stored.place.start;
+        let place = file.log.append_to_window(&header, &payload, limit)?;
+        entry.position = place.start;
         self.mark_dirty(writer, file, false);
-        if stored.wants_window {
-            writer.wants_window = Some(file.clone());
-        }
-        Some(stored.place.end - stored.place.start)
+        Some(place.end - place.start)
     }
 
     /// Appends the entries to their files' buffers, and hands them over and syncs them as
@@ -572,8 +569,10 @@ impl Core {
     /// Counts what was written, and announces a checkpoint where enough was.
     fn note_progress(&self, writer: &mut Writer, logged: u64, user_bytes: u64) {
         writer.bytes_since_checkpoint += logged;
-        self.counters.user_bytes.add(user_bytes);
-        self.counters.log_bytes.add(logged);
+        self.counters
+            .user_bytes
+            .fetch_add(user_bytes, Ordering::Relaxed);
+        self.counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
         if writer.bytes_since_checkpoint > self.tuning.checkpoint_bytes {
             self.checkpoint_due.store(true, Ordering::Release);
         }

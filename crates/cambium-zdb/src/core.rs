@@ -19,7 +19,7 @@ use arc_swap::ArcSwap;
 use cambium_api::{MemoryPlan, RecentWrites};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use cambium_io::sync::{Mutex, OnceLock, OwnLines, RwLock};
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
 pub(crate) use cambium_io::sync::{lock, read, write};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
@@ -56,7 +56,7 @@ pub(crate) struct Core {
     /// Replaced as a whole, under the maintenance lock, when a table is made.
     pub tables: ArcSwap<TableCells>,
     /// Every write up to here is seen by readers.
-    pub visible: OwnLines<AtomicU64>,
+    pub visible: AtomicU64,
     /// Every write up to here survives any crash.
     pub synced: AtomicU64,
     /// What the log has of the past; the last lock to be taken.
@@ -64,8 +64,8 @@ pub(crate) struct Core {
     /// Readers of the changes, whose history is kept.
     pub consumers: Consumers,
     pub history: History,
-    pub apply: OwnLines<Mutex<()>>,
-    pub writer: OwnLines<Mutex<Writer>>,
+    pub apply: Mutex<()>,
+    pub writer: Mutex<Writer>,
     pub queue: CommitQueue<WriteRequest, Result<SequenceNumber>>,
     pub maintenance: Mutex<Maintenance>,
     pub health: Health,
@@ -120,15 +120,13 @@ pub(crate) struct Writer {
     pub attempt: u16,
     pub synced_through: u64,
     pub session: u32,
-    pub commit_logs: Box<[CommitLog; 2]>,
+    pub commit_logs: [CommitLog; 2],
     pub active_log: usize,
     /// Files with bytes that are not synced.
     pub dirty: Vec<Arc<DataFile>>,
     /// Some file may hold bytes that only this process has.
     pub any_buffered: bool,
     pub bytes_since_checkpoint: u64,
-    /// A data file whose window is half used: the thread that lets the lock go opens the next.
-    pub wants_window: Option<Arc<DataFile>>,
     /// Open tables that were written to, by number; let go where a table is closed or a
     /// data file is replaced.
     pub targets: BTreeMap<u64, Arc<Target>>,

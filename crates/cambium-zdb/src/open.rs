@@ -16,7 +16,7 @@ use arc_swap::ArcSwap;
 use cambium_api::{OptionValues, ProgressSink, RecentWrites};
 use cambium_base::{Error, FileIdentity, Result, StoreId};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use cambium_io::sync::{Mutex, OnceLock, OwnLines, RwLock};
+use cambium_io::sync::{Mutex, OnceLock, RwLock};
 use cambium_io::{Environment, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::consumers::Consumers;
@@ -346,25 +346,24 @@ fn assemble(
         path: path.to_path_buf(),
         shape,
         tables: ArcSwap::from_pointee(cells.collect()),
-        visible: OwnLines(AtomicU64::new(last)),
+        visible: AtomicU64::new(last),
         synced: AtomicU64::new(last),
         past: Mutex::new(catalog.past.clone()),
         consumers: Consumers::read(&*environment.file_system, path, store)?,
         history: History::default(),
-        apply: OwnLines(Mutex::new(())),
-        writer: OwnLines(Mutex::new(Writer {
+        apply: Mutex::new(()),
+        writer: Mutex::new(Writer {
             next_sequence: last + 1,
             attempt: 0,
             synced_through: last,
             session: catalog.session,
-            commit_logs: Box::new([open_log(0)?, open_log(1)?]),
+            commit_logs: [open_log(0)?, open_log(1)?],
             active_log: 0,
             dirty: Vec::new(),
             any_buffered: false,
             bytes_since_checkpoint: 0,
-            wants_window: None,
             targets: BTreeMap::new(),
-        })),
+        }),
         queue: CommitQueue::default(),
         health: Health::of(ENGINE, writable),
         recent: RecentWrites::default(),

@@ -2,7 +2,6 @@
 
 use cambium_api::Statistics;
 use cambium_base::{Result, SequenceNumber};
-use cambium_io::counter::StripedCounter;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use cambium_storage::record::RecordHeader;
 
@@ -16,8 +15,8 @@ use crate::options::Keys;
 pub(crate) struct Counters {
     /// What earlier openings wrote, as far as a checkpoint says.
     pub before: Traffic,
-    pub user_bytes: StripedCounter,
-    pub log_bytes: StripedCounter,
+    pub user_bytes: AtomicU64,
+    pub log_bytes: AtomicU64,
     pub commit_log_bytes: AtomicU64,
     pub index_bytes: AtomicU64,
     pub compaction_bytes: AtomicU64,
@@ -34,8 +33,8 @@ impl Counters {
     /// Bytes written since the store was made.
     pub fn traffic(&self) -> Traffic {
         self.before.plus(&Traffic {
-            user: self.user_bytes.sum(),
-            data_files: self.log_bytes.sum(),
+            user: of(&self.user_bytes),
+            data_files: of(&self.log_bytes),
             commit_logs: of(&self.commit_log_bytes),
             index: of(&self.index_bytes),
             compaction: of(&self.compaction_bytes),

@@ -116,7 +116,7 @@ impl Core {
         }
         if !self.has_bug(SeededBug::CommitLogIgnored) {
             let logs = &lock(&self.writer).commit_logs;
-            for log in logs.iter() {
+            for log in logs {
                 let from = log.log.geometry().first_offset;
                 tails.read_log(&log.log, from, None)?;
             }

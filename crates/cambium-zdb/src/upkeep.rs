@@ -143,9 +143,6 @@ impl Core {
                 None => self.checkpoint_locked(&mut maintenance, true),
             }
         };
-        let tables = self.open_tables();
-        let files = tables.iter().flat_map(|table| table.current_files());
-        files.for_each(|file| file.log.close_windows());
         if let Some(plan) = self.memory.get() {
             plan.give_back();
         }

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use cambium_api::{Precondition, ReadSet};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_index::Slot;
-use cambium_io::sync::MutexGuard;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::commit::{Entry, Group, Target};
@@ -122,15 +121,8 @@ impl Core {
         if durability == Durability::Synced || !self.session_begun.load(Ordering::Acquire) {
             return None;
         }
-        let mut locked = match self.writer.try_lock() {
-            Ok(locked) => locked,
-            Err(_) => {
-                // While it waits, this processor brings the slot into its cache.
-                self.with_open_table(key, |table| table.is_prepared(key))?;
-                lock(&self.writer)
-            }
-        };
-        let writer = &mut *locked;
+        let mut writer = lock(&self.writer);
+        let writer = &mut *writer;
         if !writer.targets.contains_key(&self.table_number(key)) {
             let table = self.with_open_table(key, Arc::clone)?;
             self.target(writer, table);
@@ -152,17 +144,7 @@ impl Core {
             self.write_group(writer, &mut group).map(SequenceNumber)
         });
         writer.targets = targets;
-        self.unlock_writer(locked);
         answer
-    }
-
-    /// Lets the writer lock go, and then opens the window that a data file wants.
-    fn unlock_writer(&self, mut writer: MutexGuard<'_, Writer>) {
-        let wants_window = writer.wants_window.take();
-        drop(writer);
-        if let Some(Err(error)) = wants_window.map(|file| file.log.open_window_ahead()) {
-            self.poisoned(error);
-        }
     }
 
     /// The target that an open table is.
@@ -257,7 +239,6 @@ impl Core {
             }
         }
         self.commit_plan(&mut writer, plan, &mut answers);
-        self.unlock_writer(writer);
         answers
             .into_iter()
             .map(|answer| answer.expect("every request was planned or refused"))

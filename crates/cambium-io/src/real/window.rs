@@ -91,7 +91,6 @@ impl MappedWindow {
             )
         };
         let memory: NonNull<u8> = NonNull::new(memory.ok()?.cast())?;
-        give_pages(memory, length);
         let Some(guard) = Guard::new(memory.as_ptr() as usize, length) else {
             unmap(memory, length);
             return None;
@@ -153,22 +152,6 @@ impl Drop for MappedWindow {
         self.guard = None;
         unmap(self.memory, self.length);
     }
-}
-
-/// Makes all pages of a new mapping writable at once: otherwise the first store into each
-/// page enters the kernel, and writers wait for that under their lock. Where the kernel
-/// refuses, stores do it.
-fn give_pages(memory: NonNull<u8>, length: usize) {
-    // SAFETY: `MappedWindow::map` made the mapping with this length. The advice changes no
-    // byte of it.
-    let given = unsafe {
-        rustix::mm::madvise(
-            memory.as_ptr().cast(),
-            length,
-            rustix::mm::Advice::LinuxPopulateWrite,
-        )
-    };
-    _ = given;
 }
 
 /// Unmaps a range that only the caller knows.

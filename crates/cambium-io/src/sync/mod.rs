@@ -85,20 +85,6 @@ pub fn with_taken<T: Default, R>(
     result
 }
 
-/// A value on cache lines of its own, which processors prefetch in pairs: threads that change
-/// it do not slow those that read its neighbours.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct OwnLines<T>(pub T);
-
-impl<T> std::ops::Deref for OwnLines<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
 /// Locks a mutex, also after a thread has panicked under the lock. Callers keep the content
 /// consistent between two statements.
 pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -34,9 +34,7 @@ use cambium_base::coding::round_up;
 use cambium_base::{Error, FileIdentity, Result};
 use cambium_io::File;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
-use cambium_io::sync::{
-    Mutex, MutexGuard, OwnLines, RwLock, RwLockReadGuard, RwLockWriteGuard, lock,
-};
+use cambium_io::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::record::{RecordHeader, aligned};
 
@@ -63,29 +61,19 @@ pub struct LogGeometry {
 }
 
 /// An open log: one writer at a time (the engine sees to that), any number of
-/// readers. Beside the writer one more thread may open the next window.
+/// readers.
 #[derive(Debug)]
 pub struct LogFile {
     file: Arc<dyn File>,
     seed: ChecksumSeed,
     geometry: LogGeometry,
-    /// Held by a thread that opens a window, whose zeros must not meet other writes, and by
-    /// the writer where it writes to the file, allocates space or closes the windows. Taken
-    /// before `tail`.
-    opening: Mutex<()>,
-    ends: OwnLines<Ends>,
+    tail: RwLock<Tail>,
+    /// Everything below lies in the file; what is above is in the tail.
+    written_end: AtomicU64,
     /// How often what lay below `written_end` was given up.
     cuts: AtomicU64,
     /// Everything below was given back.
     begin: AtomicU64,
-}
-
-/// What each append changes.
-#[derive(Debug)]
-struct Ends {
-    tail: RwLock<Tail>,
-    /// Everything below lies in the file; what is above is in the tail.
-    written: AtomicU64,
 }
 
 /// Larger writes are cheaper by system calls than through a window, bytes.
@@ -99,16 +87,6 @@ pub struct Appender<'a> {
     log: &'a LogFile,
     start: u64,
     bytes: &'a mut Vec<u8>,
-}
-
-/// Where a record was stored in a window.
-#[derive(Debug)]
-pub struct Stored {
-    /// The record's bytes.
-    pub place: Range<u64>,
-    /// Half of the window is used, and no other follows it: [`LogFile::open_window_ahead`]
-    /// opens the next one.
-    pub wants_window: bool,
 }
 
 impl Appender<'_> {
@@ -132,11 +110,17 @@ impl LogFile {
         Ok(LogFile {
             seed: ChecksumSeed::new(identity),
             geometry,
-            opening: Mutex::new(()),
-            ends: OwnLines(Ends {
-                tail: RwLock::new(Tail::new(end, length)),
-                written: AtomicU64::new(end),
+            tail: RwLock::new(Tail {
+                start: end,
+                bytes: Vec::new(),
+                allocated: length,
+                small_bytes: 0,
+                window: None,
+                padded: false,
+                small_syncs: 0,
+                zeroed: 0,
             }),
+            written_end: AtomicU64::new(end),
             cuts: AtomicU64::new(0),
             begin: AtomicU64::new(geometry.first_offset),
             file,
@@ -190,22 +174,11 @@ impl LogFile {
     }
 
     fn tail_shared(&self) -> RwLockReadGuard<'_, Tail> {
-        self.ends
-            .tail
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.tail.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tail_exclusive(&self) -> RwLockWriteGuard<'_, Tail> {
-        self.ends
-            .tail
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The tail, while no thread opens a window.
-    fn tail_alone(&self) -> (MutexGuard<'_, ()>, RwLockWriteGuard<'_, Tail>) {
-        (lock(&self.opening), self.tail_exclusive())
+        self.tail.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes sure that `bytes` more can be appended and padded. `NoSpace`
@@ -239,17 +212,6 @@ impl LogFile {
         if needed <= allocated {
             return Ok(());
         }
-        let _alone = lock(&self.opening);
-        let allocated = self.tail_shared().allocated;
-        if needed <= allocated {
-            return Ok(());
-        }
-        self.allocate(end, (allocated, needed), most)
-    }
-
-    /// Allocates space from where it ends now to what is needed and further. The caller
-    /// holds the lock of opening.
-    fn allocate(&self, end: u64, (allocated, needed): (u64, u64), most: Option<u64>) -> Result<()> {
         let ahead = needed.saturating_add(self.growth(end, most));
         let ahead = most.map_or(ahead, |most| ahead.min(most.max(needed)));
         let generous = round_up(ahead, self.geometry.block);
@@ -278,11 +240,11 @@ impl LogFile {
     /// Gives back most of the space that was taken ahead, of a log that will grow more
     /// slowly from now on.
     pub fn give_back_ahead(&self) -> Result<()> {
-        let (_alone, mut tail) = self.tail_alone();
+        let mut tail = self.tail_exclusive();
         let end = tail.end().next_multiple_of(self.geometry.block);
         let wanted = end.saturating_add(self.geometry.least_growth);
         if tail.allocated > wanted {
-            tail.close_windows();
+            tail.close_window();
             self.file.set_length(wanted)?;
             tail.allocated = wanted;
             tail.zeroed = tail.zeroed.min(wanted);
@@ -329,93 +291,33 @@ impl LogFile {
     }
 
     /// Appends a record straight into the window, if there is one with room
-    /// below `limit` and nothing is buffered. `None`: nothing was done.
+    /// below `limit` and nothing is buffered; answers where it lies. `None`:
+    /// nothing was done.
     pub fn append_to_window(
         &self,
         header: &RecordHeader,
         payload: &[&[u8]; 2],
         limit: u64,
-    ) -> Option<Stored> {
+    ) -> Option<Range<u64>> {
         let mut tail = self.tail_exclusive();
         if !tail.bytes.is_empty() {
             return None;
         }
         let offset = tail.start;
-        let room = tail.windows_end()?.min(limit);
+        let room = tail.window.as_ref()?.end().min(limit);
         let header = header.encode_header(&self.seed, offset, payload);
         let length = header.len() + payload[0].len() + payload[1].len();
         let end = offset + aligned(length as u64, self.geometry.alignment);
-        // The padding is there: the windows were filled with zeros.
-        if end > room || !tail.store(&[&header, payload[0], payload[1]]) {
+        let window = tail.window.as_mut().filter(|_| end <= room)?;
+        // The padding is there: the window was filled with zeros.
+        if !window.store(&[&header, payload[0], payload[1]], offset) {
+            tail.close_window();
             return None;
         }
-        tail.stored_to(end);
-        self.ends.written.store(end, Ordering::Release);
-        Some(Stored {
-            place: offset..end,
-            wants_window: tail.wants_window(),
-        })
-    }
-
-    /// Opens the window that follows the present one, where the present one is half used:
-    /// writing its zeros and giving it pages takes longer than all else of a small write, so
-    /// a thread does it beside the writer. Nothing happens where the writer is at it.
-    ///
-    /// # Errors
-    /// As for [`LogFile::flush`], but no space is taken for an error: there is no window then.
-    pub fn open_window_ahead(&self) -> Result<()> {
-        let Ok(_alone) = self.opening.try_lock() else {
-            return Ok(());
-        };
-        let (start, wanted, allocated, end) = {
-            let mut tail = self.tail_exclusive();
-            let used = tail.used.take();
-            let (Some(start), true) = (tail.windows_end(), tail.wants_window()) else {
-                return Ok(());
-            };
-            // With what is left of the present one at most as much as has come.
-            let wanted = self.window_bytes(tail.small_bytes / 2);
-            let found = (start, wanted, tail.allocated, tail.end());
-            drop(tail);
-            // Unmapped behind the lock.
-            drop(used);
-            found
-        };
-        // A block stays for a recovery on a full disk, as in a reservation.
-        let needed = start + wanted + self.geometry.block;
-        let needed = needed.next_multiple_of(self.geometry.block);
-        if needed > allocated && self.allocate(end, (allocated, needed), None).is_err() {
-            return Ok(());
-        }
-        let window = match self.file.open_window(start, wanted) {
-            Err(error) if !error.is_no_space() => return Err(error),
-            opened => opened.unwrap_or_default(),
-        };
-        let mut tail = self.tail_exclusive();
-        // The writer may have closed the windows meanwhile; it writes nothing to the file
-        // before this thread has let go.
-        if tail.windows_end() == Some(start) {
-            tail.next_window = window;
-        }
-        Ok(())
-    }
-
-    /// Bytes of a window, of which at least so many will be used.
-    fn window_bytes(&self, expected: u64) -> u64 {
-        let bytes = expected.next_multiple_of(self.geometry.block);
-        bytes.min(self.geometry.window)
-    }
-
-    /// Stores the buffer into the windows where it fits; true if nothing is left of it.
-    fn store_buffer(&self, tail: &mut Tail) -> bool {
-        if tail.bytes.is_empty() {
-            return true;
-        }
-        let stored = tail.store_buffer();
-        if stored {
-            self.ends.written.store(tail.start, Ordering::Release);
-        }
-        stored
+        tail.small_bytes += end - offset;
+        tail.start = end;
+        self.written_end.store(end, Ordering::Release);
+        Some(offset..end)
     }
 
     /// Hands the buffer to the file in one write. After an error the buffer is
@@ -426,28 +328,29 @@ impl LogFile {
     /// copy in place of a system call each. The part of the window that is not
     /// used yet reads as zeros, like space allocated ahead.
     pub fn flush(&self) -> Result<()> {
-        if self.store_buffer(&mut self.tail_exclusive()) {
-            return Ok(());
-        }
-        let _alone = lock(&self.opening);
         let (small, wanted) = {
             let mut tail = self.tail_exclusive();
-            // A window may have been opened since.
-            if self.store_buffer(&mut tail) {
+            if tail.bytes.is_empty() {
+                return Ok(());
+            }
+            if tail.store() {
+                self.written_end.store(tail.start, Ordering::Release);
                 return Ok(());
             }
             let small = (tail.bytes.len() as u64) < SMALL_WRITE.min(self.geometry.window);
-            let small_bytes = match small {
-                true => tail.small_bytes + tail.bytes.len() as u64,
-                false => 0,
+            tail.window = None;
+            tail.small_bytes = if small {
+                tail.small_bytes + tail.bytes.len() as u64
+            } else {
+                0
             };
-            tail.close_windows();
-            tail.small_bytes = small_bytes;
-            let wanted = match small_bytes < SMALL_BLOCKS * self.geometry.block {
+            // Twice what has come: most of a window is used, however long the
+            // run of small writes will be.
+            let wanted = match tail.small_bytes < SMALL_BLOCKS * self.geometry.block {
                 true => 0,
-                // Twice what has come: most of a window is used, however long the run of
-                // small writes will be.
-                false => self.window_bytes(small_bytes * 2),
+                false => (tail.small_bytes * 2)
+                    .next_multiple_of(self.geometry.block)
+                    .min(self.geometry.window),
             };
             (small, wanted)
         };
@@ -466,7 +369,7 @@ impl LogFile {
         };
         let mut tail = self.tail_exclusive();
         tail.written(small, zeros);
-        self.ends.written.store(tail.start, Ordering::Release);
+        self.written_end.store(tail.start, Ordering::Release);
         let end = tail.start;
         // Within what is allocated: a window takes no new space.
         let room = tail.allocated.saturating_sub(end).min(wanted);
@@ -488,11 +391,11 @@ impl LogFile {
     pub fn leave_out(&self, alignment: u64, bytes: u64) -> Result<u64> {
         self.pad_to(alignment);
         self.flush()?;
-        let (_alone, mut tail) = self.tail_alone();
-        tail.close_windows();
+        let mut tail = self.tail_exclusive();
+        tail.close_window();
         let start = tail.start;
         tail.start += bytes;
-        self.ends.written.store(tail.start, Ordering::Release);
+        self.written_end.store(tail.start, Ordering::Release);
         Ok(start)
     }
 
@@ -507,27 +410,21 @@ impl LogFile {
     pub fn prepare_sync(&self) {
         // A page that is stored to after it was written back is given again,
         // which costs more than a write.
-        self.close_windows();
-    }
-
-    /// Closes the windows, and waits for the thread that opens one: no thread writes to the
-    /// file afterwards but the writer.
-    pub fn close_windows(&self) {
-        self.tail_alone().1.close_windows();
+        self.tail_exclusive().close_window();
     }
 
     /// Forgets what was appended from `end` on, after a write that failed for
     /// lack of space: readers were never told of it.
     pub fn cut_back(&self, end: u64) -> Result<()> {
-        let (_alone, mut tail) = self.tail_alone();
-        tail.close_windows();
+        let mut tail = self.tail_exclusive();
+        tail.close_window();
         if end >= tail.start {
             let kept = (end - tail.start) as usize;
             tail.bytes.truncate(kept);
         } else {
             tail.bytes.clear();
             tail.start = end;
-            self.ends.written.store(end, Ordering::Release);
+            self.written_end.store(end, Ordering::Release);
             self.cuts.fetch_add(1, Ordering::AcqRel);
         }
         // What the failed write may have left in the file beyond must go.
@@ -539,7 +436,7 @@ impl LogFile {
 
     /// Everything below lies in the file; records above are still buffered.
     pub fn written_end(&self) -> u64 {
-        self.ends.written.load(Ordering::Acquire)
+        self.written_end.load(Ordering::Acquire)
     }
 
     /// How often what lay in the file was given up, to be written again: bytes
@@ -551,12 +448,12 @@ impl LogFile {
     /// Goes on at the block behind `end`, where recovery found the last
     /// record that counts. Nothing may be buffered.
     pub fn resume_at(&self, end: u64) {
-        let (_alone, mut tail) = self.tail_alone();
+        let mut tail = self.tail_exclusive();
         debug_assert!(tail.bytes.is_empty(), "recovery appends only after this");
-        tail.close_windows();
+        tail.close_window();
         tail.start = end.next_multiple_of(self.geometry.block);
         tail.allocated = tail.allocated.max(tail.start);
-        self.ends.written.store(tail.start, Ordering::Release);
+        self.written_end.store(tail.start, Ordering::Release);
         self.cuts.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -565,17 +462,17 @@ impl LogFile {
     pub fn follow_to(&self, end: u64) {
         let mut tail = self.tail_exclusive();
         tail.start = end;
-        self.ends.written.store(end, Ordering::Release);
+        self.written_end.store(end, Ordering::Release);
     }
 
     /// Begins again at the first record's place: everything in the log is
     /// obsolete. What lies there is overwritten as the log grows.
     pub fn rewind(&self) {
-        let (_alone, mut tail) = self.tail_alone();
-        tail.close_windows();
+        let mut tail = self.tail_exclusive();
+        tail.close_window();
         tail.bytes.clear();
         tail.start = self.geometry.first_offset;
-        self.ends.written.store(tail.start, Ordering::Release);
+        self.written_end.store(tail.start, Ordering::Release);
         self.cuts.fetch_add(1, Ordering::AcqRel);
     }
 }

@@ -85,7 +85,7 @@ impl LogFile {
     /// Reads the record at `offset`: one read of up to `guess` bytes, and a
     /// second one for the rest of a longer record.
     pub fn read(&self, offset: u64, guess: usize) -> Result<Record> {
-        if offset >= self.ends.written.load(Ordering::Acquire) {
+        if offset >= self.written_end.load(Ordering::Acquire) {
             if let Some(record) = self.read_buffered(offset)? {
                 return Ok(record);
             }

@@ -15,10 +15,6 @@ pub(super) struct Tail {
     pub(super) small_bytes: u64,
     /// Where small flushes are stored.
     pub(super) window: Option<Box<dyn AppendWindow>>,
-    /// The window that follows it.
-    pub(super) next_window: Option<Box<dyn AppendWindow>>,
-    /// The window that came before it, until a thread unmaps it that holds no lock.
-    pub(super) used: Option<Box<dyn AppendWindow>>,
     /// The buffer was padded for a sync.
     pub(super) padded: bool,
     /// Syncs of little each, one after the other.
@@ -29,28 +25,10 @@ pub(super) struct Tail {
 
 /// So many syncs of little each are a run of them.
 const RUN_OF_SYNCS: u32 = 4;
-/// The next window is opened when less than this is left of the present one, bytes.
-const WINDOW_LEFT: u64 = 128 << 10;
 /// Zeros that are written ahead of a run of small syncs, bytes.
 const ZEROS_AHEAD: u64 = 128 << 10;
 
 impl Tail {
-    /// Of a log that ends at `start`, with space up to `allocated`.
-    pub(super) fn new(start: u64, allocated: u64) -> Self {
-        Tail {
-            start,
-            bytes: Vec::new(),
-            allocated,
-            small_bytes: 0,
-            window: None,
-            next_window: None,
-            used: None,
-            padded: false,
-            small_syncs: 0,
-            zeroed: 0,
-        }
-    }
-
     pub(super) fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
@@ -64,58 +42,9 @@ impl Tail {
 
     /// What is written from now on goes through system calls, until a run of
     /// small writes is seen again.
-    pub(super) fn close_windows(&mut self) {
-        (self.window, self.next_window, self.used) = (None, None, None);
+    pub(super) fn close_window(&mut self) {
+        self.window = None;
         self.small_bytes = 0;
-    }
-
-    /// Where the last window ends.
-    pub(super) fn windows_end(&self) -> Option<u64> {
-        let last = self.next_window.as_ref().or(self.window.as_ref());
-        last.map(|window| window.end())
-    }
-
-    /// True if less than half as much is left of the only window as was written in the run.
-    pub(super) fn wants_window(&self) -> bool {
-        let only = self.window.as_ref().filter(|_| self.next_window.is_none());
-        only.is_some_and(|window| {
-            let left = window.end().saturating_sub(self.start);
-            left < WINDOW_LEFT.min(self.small_bytes / 2)
-        })
-    }
-
-    /// Stores parts at `start`, where nothing is buffered and the windows have room. False,
-    /// and the windows are closed, if one of them refuses.
-    pub(super) fn store(&mut self, parts: &[&[u8]]) -> bool {
-        let Some(window) = &mut self.window else {
-            return false;
-        };
-        let end = self.start + parts.iter().map(|part| part.len() as u64).sum::<u64>();
-        let stored = match end.checked_sub(window.end()).filter(|past| *past > 0) {
-            None => window.store(parts, self.start),
-            Some(past) => {
-                let bytes = parts.concat();
-                let here = bytes.len().saturating_sub(past as usize);
-                let boundary = self.start + here as u64;
-                let next = self.next_window.as_mut();
-                window.store(&[&bytes[..here]], self.start)
-                    && next.is_some_and(|next| next.store(&[&bytes[here..]], boundary))
-            }
-        };
-        if !stored {
-            self.close_windows();
-        }
-        stored
-    }
-
-    /// Everything up to `end` is stored in the windows.
-    pub(super) fn stored_to(&mut self, end: u64) {
-        self.small_bytes += end - self.start;
-        self.start = end;
-        let here = self.window.as_ref().map(|window| window.end());
-        if self.next_window.is_some() && here.is_some_and(|here| here <= end) {
-            self.used = std::mem::replace(&mut self.window, self.next_window.take());
-        }
     }
 
     /// Zeros to write behind the buffered bytes: a block that was allocated and never written
@@ -146,32 +75,28 @@ impl Tail {
 
     /// The buffered bytes are in the file.
     fn handed_over(&mut self) {
-        self.start = self.end();
-        self.clear_buffer();
-    }
-
-    fn clear_buffer(&mut self) {
         self.padded = false;
+        self.start = self.end();
         if self.bytes.capacity() > 1 << 20 {
             self.bytes = Vec::new();
         }
         self.bytes.clear();
     }
 
-    /// Stores the buffered bytes into the windows, if they fit and are taken.
-    pub(super) fn store_buffer(&mut self) -> bool {
+    /// Stores the buffered bytes into the window, if they fit and it takes them.
+    pub(super) fn store(&mut self) -> bool {
         let end = self.end();
-        if self.windows_end().is_none_or(|room| end > room) {
+        let window = self.window.as_mut();
+        let Some(window) = window.filter(|window| end <= window.end()) else {
+            return false;
+        };
+        if !window.store(&[&self.bytes], self.start) {
+            self.close_window();
             return false;
         }
-        let bytes = std::mem::take(&mut self.bytes);
-        let stored = self.store(&[&bytes]);
-        self.bytes = bytes;
-        if stored {
-            self.clear_buffer();
-            self.stored_to(end);
-        }
-        stored
+        self.small_bytes += self.bytes.len() as u64;
+        self.handed_over();
+        true
     }
 }
 
@@ -182,7 +107,16 @@ mod tests {
     const BLOCK: u64 = 4096;
 
     fn tail(allocated: u64) -> Tail {
-        Tail::new(0, allocated)
+        Tail {
+            start: 0,
+            bytes: Vec::new(),
+            allocated,
+            small_bytes: 0,
+            window: None,
+            padded: false,
+            small_syncs: 0,
+            zeroed: 0,
+        }
     }
 
     /// Writes blocks, for a sync or not; answers the zeros that went with them.

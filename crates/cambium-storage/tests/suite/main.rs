@@ -5,4 +5,3 @@
 
 mod interleavings;
 mod superblock;
-mod windows;

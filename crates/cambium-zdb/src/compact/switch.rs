@@ -112,7 +112,6 @@ impl Core {
             .log
             .flush()
             .map_err(|error| self.poisoned(error))?;
-        compaction.old.log.close_windows();
         if !careless {
             let end = compaction.old.log.written_end();
             self.copy_live(compaction, end, (end, writer.session))?;

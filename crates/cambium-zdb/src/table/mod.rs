@@ -303,13 +303,10 @@ impl Table {
         Some(look(slots.get(slot), state.homes[self.place_of(key)]))
     }
 
-    /// True if a new entry of a key needs no reading and no allocating before. Looks at the
-    /// slot, so that it is in the processor's cache when it changes.
+    /// True if a new entry of a key needs no reading and no allocating before.
     pub fn is_prepared(&self, key: u64) -> bool {
-        let (piece, slot) = self.piece_of(key);
-        let state = self.piece(piece);
-        let found = state.slots.as_ref().map(|slots| slots.get(slot));
-        std::hint::black_box(found).is_some() && state.reserved
+        let state = self.piece(self.piece_of(key).0);
+        state.slots.is_some() && state.reserved
     }
 
     /// Bytes of the index that are in memory, and those of the whole range.
