@@ -13,7 +13,7 @@ RUSTDOCFLAGS := -D warnings -A rustdoc::private_intra_doc_links
 PREFIX ?= /usr/local
 MDBOOK := 0.5.4
 
-.PHONY: help preflight build install uninstall run cluster test docs pages packages soak bench peers
+.PHONY: help preflight build install uninstall run cluster test docs pages packages wheel soak bench peers
 
 help: ## Print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,7 @@ test: preflight ## Run everything that continuous integration runs
 	$(CARGO) clippy -j$(JOBS) --workspace --all-targets -- -D warnings
 	$(CARGO) xtask tidy
 	CARGO=$(CARGO) JOBS=$(JOBS) .ci/features
+	CARGO=$(CARGO) JOBS=$(JOBS) .ci/targets
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS)" $(CARGO) doc -j$(JOBS) --quiet --workspace --no-deps --document-private-items
 	$(CARGO) test -j$(JOBS) --workspace --lib --bins --tests
 	$(CARGO) test -j$(JOBS) --workspace --doc
@@ -70,6 +71,9 @@ packages: pages ## Build Debian packages in target/packages
 	rm -rf target/packages
 	scripts/packages.sh "$${CARGO_TARGET_DIR:-target}/program" "$${CARGO_TARGET_DIR:-target}/release" \
 	    target/pages target/packages
+
+wheel: preflight ## Build the Python package's wheel and source distribution in target/wheels
+	JOBS=$(JOBS) scripts/wheel.sh target/wheels
 
 soak: preflight ## Run the suites with larger bounds, stores under stress, and unsafe code under AddressSanitizer
 	JOBS=$(JOBS) .ci/soak
