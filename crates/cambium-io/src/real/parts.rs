@@ -101,7 +101,7 @@ fn fill_without_getrandom(bytes: &mut [u8]) {
 }
 
 /// Selects the file system of [`Environment::real`].
-const FILE_SYSTEM_VARIABLE: &str = "CAMBIUM_IO";
+const FILE_SYSTEM_VARIABLE: &str = "CAMBIUM_FILES";
 
 impl Environment {
     /// The real world: the operating system's files, clock, random numbers and
@@ -109,7 +109,7 @@ impl Environment {
     ///
     /// Make one per process and share it between stores: budget and cache are one.
     ///
-    /// On Linux, the environment variable `CAMBIUM_IO=portable` selects
+    /// On Linux, the environment variable `CAMBIUM_FILES=portable` selects
     /// [`PortableFileSystem`], which uses none of the calls that only Linux has.
     pub fn real() -> Environment {
         let file_system: Arc<dyn FileSystem> = match std::env::var_os(FILE_SYSTEM_VARIABLE) {

@@ -16,7 +16,7 @@
 //! its journal; [`FileSystem::sync_directory`] flushes the folder there where the volume
 //! can do that.
 //!
-//! Linux has this file system too: `CAMBIUM_IO=portable` selects it for
+//! Linux has this file system too: `CAMBIUM_FILES=portable` selects it for
 //! [`Environment::real`](crate::Environment::real), and the suites compare both.
 
 use std::fs;
