@@ -238,6 +238,8 @@ pub enum Written<'a> {
     IntegerKey(u64),
     /// The end of a namespace.
     Namespace(u16),
+    /// The deletion of a range in a namespace; `None` is open.
+    RangeOf(u16, &'a [u8], Option<&'a [u8]>),
     /// The deletion of a range of full keys; `None` is open.
     Range(&'a [u8], Option<&'a [u8]>),
     /// A rollback.
@@ -339,7 +341,7 @@ impl Piece {
     }
 
     fn add(&mut self, sequence: u64, write: Written<'_>) {
-        let next;
+        let bound: Vec<u8>;
         let mut range_end: Option<&[u8]> = None;
         let kind = match write {
             Written::Key(namespace, key) => {
@@ -357,10 +359,22 @@ impl Piece {
                 Kind::Key
             }
             Written::Namespace(number) => {
-                self.bytes.extend_from_slice(&number.to_be_bytes());
-                next = number.saturating_add(1).to_be_bytes();
-                range_end = Some(&next);
-                Kind::Range
+                return self.add(sequence, Written::RangeOf(number, b"", None));
+            }
+            Written::RangeOf(namespace, from, to) => {
+                self.bytes.extend_from_slice(&namespace.to_be_bytes());
+                self.bytes.extend_from_slice(from);
+                bound = match to {
+                    Some(to) => [&namespace.to_be_bytes(), to].concat(),
+                    None => (u32::from(namespace) + 1).to_be_bytes()[2..].to_vec(),
+                };
+                match to.is_none() && namespace == u16::MAX {
+                    true => Kind::OpenRange,
+                    false => {
+                        range_end = Some(&bound);
+                        Kind::Range
+                    }
+                }
             }
             Written::Range(from, to) => {
                 self.bytes.extend_from_slice(from);

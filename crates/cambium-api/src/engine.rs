@@ -225,7 +225,7 @@ pub trait Engine: Reader {
         }
     }
 
-    /// Takes all keys of a range away, atomically.
+    /// Deletes all keys of a range, atomically.
     fn delete_range(&self, range: KeyRange, durability: Durability) -> Result<SequenceNumber> {
         let mut batch = WriteBatch::new();
         batch.delete_range(range);

@@ -29,12 +29,15 @@ use cambium_base::{Error, Result, Value};
 use cambium_index::NodeAddress;
 use cambium_storage::scan::{LogScanner, Scanned, ScannedRecord, SessionRule};
 
+use crate::buffer::DeletedRange;
 use crate::core::Core;
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{DatabaseHeader, FLAG_MOVED, kind, namespace_and_key};
 use crate::index::IndexCursor;
 use crate::nodes::Nodes;
+use crate::planned::range_of;
+use crate::ranges::{CoveredKeys, RangeSet};
 use crate::recovery::header_at;
 use crate::view::View;
 
@@ -77,6 +80,7 @@ fn in_passes(
             hashes,
             later: Vec::new(),
             unsettled: HashMap::new(),
+            ranges: Vec::new(),
             newest: 0,
             last_fault: None,
         };
@@ -127,6 +131,8 @@ struct Pass<'a> {
     /// Hashes that this pass has left to later ones.
     later: Vec<RangeInclusive<u64>>,
     unsettled: HashMap<u64, Unsettled>,
+    /// Deleted ranges that were scanned, and where their records lie.
+    ranges: Vec<(u64, DeletedRange)>,
     /// Sequence number of the last write that was scanned.
     newest: u64,
     /// The last place of the log that could not be read: a newer write may have been there.
@@ -271,7 +277,9 @@ impl Pass<'_> {
                     scanner.skip_to(database.blocks_behind(kind, end, count).1);
                 }
                 _ if record.header.flags & FLAG_MOVED != 0 => {}
-                kind::PUT | kind::DELETE if record.offset >= base.replay_from => {
+                kind::PUT | kind::DELETE | kind::RANGE_DELETED
+                    if record.offset >= base.replay_from =>
+                {
                     self.take_write(&mut scanner, &record)?;
                 }
                 _ => {}
@@ -285,12 +293,24 @@ impl Pass<'_> {
         if sequence <= self.newest {
             // For lack of space the writer took back what it had written from here on.
             self.unsettled.retain(|_, write| write.sequence < sequence);
+            self.ranges.retain(|(_, range)| range.sequence < sequence);
         }
         self.newest = sequence;
         let Some((namespace, key_bytes)) = namespace_and_key(&record.header) else {
             return Ok(());
         };
         if !self.view.names.has(namespace) {
+            return Ok(());
+        }
+        if record.header.kind == kind::RANGE_DELETED {
+            let payload = scanner.payload(record)?;
+            let (from, to) = payload.split_at(key_bytes);
+            let range = DeletedRange {
+                namespace,
+                sequence,
+                range: range_of(from, to),
+            };
+            self.ranges.push((record.offset, range));
             return Ok(());
         }
         let mut key = match record.prefix().get(..key_bytes) {
@@ -325,6 +345,16 @@ impl Pass<'_> {
 
     /// Reads the writes that are left, and names those that the index does not follow.
     fn conclude(&mut self, report: &mut CheckReport) -> Result<()> {
+        // The first pass has seen all of them.
+        let is_first = *self.hashes.start() == 0;
+        for (offset, deleted) in self.ranges.iter().filter(|_| is_first) {
+            if let Some(key) = self.left_in(*offset, deleted)? {
+                let what = format!(
+                    "{DISAGREES}: the write here deleted a range, and the index has an older document of its key {key}"
+                );
+                report.take(self.view.database.damage(*offset, what))?;
+            }
+        }
         let hidden = |write: &Unsettled| self.last_fault.is_some_and(|at| at > write.offset);
         let left = self.unsettled.values().filter(|write| !hidden(write));
         let mut left: Vec<Unsettled> = left.copied().collect();
@@ -338,6 +368,25 @@ impl Pass<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A key of a deleted range whose document lies before the range's record.
+    fn left_in(&self, offset: u64, deleted: &DeletedRange) -> Result<Option<String>> {
+        let mut ranges = RangeSet::default();
+        ranges.insert(&deleted.range);
+        let Some(root) = self.view.root(deleted.namespace).root else {
+            return Ok(None);
+        };
+        let cursor = self.core.index.cursor(root);
+        let mut covered = CoveredKeys::new(self.core, &self.view.database, cursor, &ranges);
+        while covered.peek()?.is_some() {
+            if let Some((key, _)) = covered.take().filter(|(_, at)| at.offset() < offset) {
+                return Ok(Some(cambium_base::hexdump::readable(
+                    &key[..key.len().min(32)],
+                )));
+            }
+        }
+        Ok(None)
     }
 
     /// Namespace and key of a write, and whether it removed the key.
@@ -359,6 +408,14 @@ impl Pass<'_> {
         let Some((namespace, key, removes)) = self.key_of(write)? else {
             return Ok(None);
         };
+        let is_deleted = |range: &DeletedRange| {
+            range.sequence > write.sequence
+                && range.namespace == namespace
+                && range.range.contains(&key)
+        };
+        if !removes && self.ranges.iter().any(|(_, range)| is_deleted(range)) {
+            return Ok(None);
+        }
         let found = match self.indexed(namespace, &key)? {
             // Another key may have the same fingerprint.
             Some(found) if *database.read_document(found)?.key == *key => Some(found.offset()),

@@ -151,6 +151,14 @@ fn check_tail(
             ),
         });
     }
+    if let Some(offset) = accepted.unfinished.filter(|_| lost.is_none()) {
+        report.findings.push(Finding {
+            kind: FindingKind::Note,
+            file: view.database.path().to_path_buf(),
+            offset,
+            what: "the rest of this write's batch is missing; the next open drops it".to_string(),
+        });
+    }
     for fault in tail.faults.iter().filter(|_| lost.is_none()) {
         report.findings.push(Finding {
             kind: FindingKind::Note,

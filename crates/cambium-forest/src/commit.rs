@@ -230,8 +230,15 @@ impl Core {
         let numbered = entries.iter().zip(first..);
         let inserts = numbered.filter_map(|(entry, sequence)| entry.insert(sequence));
         active.insert(inserts, &kept);
+        let numbered = entries.iter().zip(first..);
+        let ranges = active.deleted_ranges();
+        numbered
+            .filter_map(|(entry, sequence)| entry.deleted_range(sequence))
+            .for_each(|range| active.delete_range(range));
         self.visible.store(first + count - 1, Ordering::Release);
-        self.note_puts(&entries);
+        if active.deleted_ranges() > ranges {
+            self.notify_background();
+        }
         self.counters
             .user_bytes
             .fetch_add(user_bytes, Ordering::Relaxed);
@@ -278,7 +285,11 @@ impl Core {
 fn noted(entries: &[Planned], first: u64) -> impl Iterator<Item = (u64, Written<'_>)> {
     let numbered = (first..).zip(entries);
     numbered.filter_map(|(sequence, entry)| {
-        let written = match entry.action {
+        let written = match &entry.action {
+            Action::DeleteRange(to) => {
+                let to = (!to.is_empty()).then_some(&**to);
+                Written::RangeOf(entry.namespace, &entry.key, to)
+            }
             Action::Put(_) | Action::Delete => Written::Key(entry.namespace, &entry.key),
             Action::DropNamespace => Written::Namespace(entry.namespace),
             Action::Namespace => return None,

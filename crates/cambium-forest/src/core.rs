@@ -11,17 +11,17 @@
 //! | `history.files` | files of the change feed | no |
 //! | `cleaning.cleaned` | the tail that is to be given back | yes, by background work |
 //! | `kept`, `meanwhile` | what snapshots keep; places at which a compaction stops for some | no |
-//! | `watches` | who gathers the keys of ranges | no |
 //! | `pins` | moments that readers hold | no |
 //! | a buffer's `order` | the order of its keys | no |
 //! | a buffer's `table` | its keys and versions | no |
+//! | a buffer's `ranges` | its deleted ranges | no |
 //!
-//! They are taken in this order, from the top. Readers take the last three only,
+//! They are taken in this order, from the top. Readers take the last four only,
 //! and the view, which is swapped whole.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use cambium_api::{MemoryPlan, RecentWrites};
@@ -45,7 +45,6 @@ use crate::flush::SealPoint;
 use crate::format::{DatabaseHeader, Root};
 use crate::index::Index;
 use crate::options::{Shape, Tuning};
-use crate::ranges::Watch;
 use crate::seeded_bug::SeededBug;
 use crate::upkeep::PutOff;
 use crate::view::View;
@@ -74,8 +73,6 @@ pub(crate) struct Core {
     pub history: History,
     /// Moments that readers hold, and how many hold each.
     pub pins: Mutex<BTreeMap<u64, usize>>,
-    /// Who gathers the keys of ranges.
-    pub watches: Mutex<Vec<Weak<Watch>>>,
     pub compaction: Mutex<Option<Compaction>>,
     pub maintenance: Mutex<Maintenance>,
     pub writer: Mutex<Writer>,

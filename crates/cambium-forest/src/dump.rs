@@ -212,6 +212,21 @@ fn inspect_log(
                 let bytes = end - record.offset;
                 format!("block     {count} documents of namespace {namespace}, {bytes} bytes")
             }
+            kind::RANGE_DELETED => {
+                let (namespace, from_bytes) = namespace_and_key(header).unwrap_or_default();
+                let payload = scanner.payload(&record)?;
+                let (from, to) = payload.split_at(from_bytes);
+                format!(
+                    "range     {} of namespace {namespace}, deleted from {} to {}",
+                    header.sequence,
+                    readable(from),
+                    if to.is_empty() {
+                        "the end".to_string()
+                    } else {
+                        readable(to)
+                    }
+                )
+            }
             kind::SYNCED => format!("synced    through write {}", header.synced_through),
             kind::NAMESPACE | kind::NAMESPACE_DROPPED => format!(
                 "{} {} number {}, {}",

@@ -45,6 +45,7 @@ use crate::format::{DatabaseHeader, NamespaceRoot, Root, header_record};
 use crate::index::{Change, Keys};
 use crate::nodes::NodeRuns;
 use crate::pieces::{MergedChanges, Source};
+use crate::ranges::{CoveredKeys, RangeSet};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Roots, View};
 
@@ -186,7 +187,9 @@ impl Core {
             .inspect_err(|_| self.abandon_runs(database, &applied.runs))?;
         self.name_header(maintenance, database, named, copies)?;
         unfinished.store(false, Ordering::Relaxed);
-        maintenance.sealed_at = None;
+        if !source.is_run() {
+            maintenance.sealed_at = None;
+        }
         if source.is_run() || !self.has_bug(SeededBug::PackedPlaceKept) {
             maintenance.packed_at = None;
         }
@@ -202,7 +205,7 @@ impl Core {
                         true => Arc::default(),
                         false => view.active.clone(),
                     },
-                    sealed: None,
+                    sealed: view.sealed.clone().filter(|_| source.is_run()),
                     run: Arc::default(),
                     roots: Arc::new(roots),
                     known: larger.unwrap_or(known),
@@ -278,6 +281,9 @@ impl Core {
                 let root = roots.namespaces.entry(namespace).or_default();
                 let moves = tail.map(|tail| Moves::new(self, &view.database, root, tail));
                 let pieces = source.pieces(namespace, self.tuning.flush_bytes);
+                let deleted = source.deleted(namespace);
+                let covered = self.covered_keys(&view.database, root, &deleted);
+                let pieces = pieces.removing(covered);
                 let mut changes = MergedChanges::new(pieces, moves.transpose()?);
                 self.apply_pieces(&mut runs, known, root, namespace, &mut changes)?;
                 moved += changes.moved_bytes();
@@ -296,6 +302,20 @@ impl Core {
             runs: runs.taken,
             moved,
         })
+    }
+
+    /// The keys that a trie has in ranges.
+    pub fn covered_keys<'c>(
+        &'c self,
+        database: &'c Database,
+        root: &NamespaceRoot,
+        deleted: &RangeSet,
+    ) -> Option<CoveredKeys<'c>> {
+        if deleted.is_empty() || self.has_bug(SeededBug::FlushForgetsRanges) {
+            return None;
+        }
+        let cursor = self.index.cursor(root.root?);
+        Some(CoveredKeys::new(self, database, cursor, deleted))
     }
 
     /// Frees blocks for the nodes of this flush, none of them in the tail that it cleans.

@@ -271,7 +271,6 @@ impl Core {
         });
         self.visible.store(point.sequence, Ordering::Release);
         self.recent.note([(point.sequence, Written::Everything)]);
-        self.note_rollback();
         self.forget_kept();
         Ok(())
     }

@@ -341,7 +341,6 @@ pub(crate) fn assemble(
         synced_through: AtomicU64::new(last),
         history,
         pins: Mutex::new(BTreeMap::new()),
-        watches: Mutex::default(),
         compaction: Mutex::new(None),
         writer: Mutex::new(Writer {
             next_sequence: last + 1,

@@ -47,6 +47,9 @@ const KEYS_A_NODE: u64 = 32;
 const MOSTLY_REPLACED: u64 = 250;
 const PART_LOGGED: u64 = 6;
 
+/// A buffer with so many deleted ranges is full: lookups compare keys with each of them.
+const MOST_DELETED_RANGES: u64 = 1024;
+
 /// How long a writer that can go no further sleeps before it looks again.
 const STALL: Duration = Duration::from_millis(1);
 
@@ -103,6 +106,11 @@ impl Core {
         let view = self.view.load_full();
         let mut into_tries = into_tries;
         if let Some((sealed, point)) = sealed {
+            if sealed.deleted_ranges() > 0 {
+                // A run has no ranges, so what is older goes before.
+                self.flush_run(maintenance)?;
+                return self.flush_source(maintenance, Source::Buffer(&sealed), point);
+            }
             let besides = MadeOf::of(&sealed);
             into_tries |= !self.is_worth_packing(sealed.keys() as u64, 1)
                 || self.is_run_full(&view.run, besides);
@@ -111,14 +119,19 @@ impl Core {
             }
             self.pack(maintenance, &view, &sealed, point)?;
         }
-        let run = self.view.load().run.clone();
-        let Some(point) = maintenance.packed_at else {
-            return Ok(());
-        };
-        if into_tries || self.is_run_full(&run, MadeOf::default()) {
-            self.flush_source(maintenance, Source::Run(&run), point)?;
+        if into_tries || self.is_run_full(&self.view.load().run, MadeOf::default()) {
+            self.flush_run(maintenance)?;
         }
         Ok(())
+    }
+
+    /// Carries the run into the tries, if there is one.
+    fn flush_run(&self, maintenance: &mut Maintenance) -> Result<()> {
+        let run = self.view.load().run.clone();
+        match maintenance.packed_at {
+            Some(point) => self.flush_source(maintenance, Source::Run(&run), point),
+            None => Ok(()),
+        }
     }
 
     /// Merges a sealed buffer into the run.
@@ -266,12 +279,13 @@ impl Core {
     }
 
     /// Writes, bytes of memory and bytes of log that a buffer has, each with its bound.
-    fn bounds_of(&self, buffer: &Buffer) -> [(u64, u64); 3] {
+    fn bounds_of(&self, buffer: &Buffer) -> [(u64, u64); 4] {
         let tuning = &self.tuning;
         [
             (buffer.writes(), tuning.write_buffer_entries),
             (buffer.bytes(), tuning.write_buffer_bytes),
             (buffer.logged(), self.most_logged()),
+            (buffer.deleted_ranges(), MOST_DELETED_RANGES),
         ]
     }
 

@@ -9,6 +9,7 @@ use crate::buffer::{Buffer, CHANGE_BYTES};
 use crate::cleaning::Moves;
 use crate::document::DocumentAddress;
 use crate::index::{Change, Keys};
+use crate::ranges::{CoveredKeys, RangeSet};
 use crate::sorted_run::{RunEntry, SortedRun};
 
 /// A key and its newest document, or `None` where it was removed.
@@ -35,6 +36,15 @@ impl<'s> Source<'s> {
         }
     }
 
+    /// The ranges of a namespace that it deletes.
+    pub fn deleted(self, namespace: u16) -> RangeSet {
+        let mut deleted = RangeSet::default();
+        if let Source::Buffer(buffer) = self {
+            buffer.add_deleted(&mut deleted, namespace, u64::MAX);
+        }
+        deleted
+    }
+
     /// Namespaces that it has changes of.
     pub fn namespaces(self) -> Vec<u16> {
         match self {
@@ -47,6 +57,8 @@ impl<'s> Source<'s> {
     /// one change.
     pub fn pieces(self, namespace: u16, most_bytes: u64) -> Pieces<'s> {
         Pieces {
+            covered: None,
+            changes: VecDeque::new(),
             way: match self {
                 Source::Buffer(buffer) => Way::Buffer {
                     buffer,
@@ -69,6 +81,10 @@ type Entries<'s> = Box<dyn Iterator<Item = RunEntry> + 's>;
 pub(crate) struct Pieces<'s> {
     way: Way<'s>,
     most_bytes: u64,
+    /// Keys of the trie that deleted ranges remove.
+    covered: Option<CoveredKeys<'s>>,
+    /// The rest of a piece, where keys of the trie come in between.
+    changes: VecDeque<KeyChange>,
 }
 
 enum Way<'s> {
@@ -80,10 +96,48 @@ enum Way<'s> {
     Run(std::iter::Peekable<Entries<'s>>),
 }
 
-impl Pieces<'_> {
+impl<'s> Pieces<'s> {
+    /// The same, with the removal of keys that the trie has in deleted ranges.
+    pub fn removing(self, covered: Option<CoveredKeys<'s>>) -> Self {
+        Pieces { covered, ..self }
+    }
+
     /// The next piece; empty after the last. Keys that a run has cut are read of their
     /// documents, together.
     pub fn next(&mut self, keys: &Keys<'_>) -> Result<Vec<KeyChange>> {
+        let Some(mut covered) = self.covered.take() else {
+            return self.next_changes(keys);
+        };
+        let mut piece: Vec<KeyChange> = Vec::new();
+        let mut bytes = 0;
+        while bytes < self.most_bytes {
+            if self.changes.is_empty() {
+                self.changes = self.next_changes(keys)?.into();
+            }
+            let change = self.changes.front().map(|(key, _)| key.as_slice());
+            let order = match (change, covered.peek()?) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(change), Some(key)) => change.cmp(key),
+            };
+            let key = match order {
+                Ordering::Less => None,
+                Ordering::Equal | Ordering::Greater => covered.take(),
+            };
+            // What the buffer has of a key of its ranges is newer, or a removal.
+            let next = match order {
+                Ordering::Greater => key.map(|(key, _)| (key, None)),
+                Ordering::Less | Ordering::Equal => self.changes.pop_front(),
+            };
+            bytes += next.as_ref().map_or(0, |(key, _)| key.len() as u64) + CHANGE_BYTES;
+            piece.extend(next);
+        }
+        self.covered = Some(covered);
+        Ok(piece)
+    }
+
+    fn next_changes(&mut self, keys: &Keys<'_>) -> Result<Vec<KeyChange>> {
         match &mut self.way {
             Way::Buffer {
                 buffer,

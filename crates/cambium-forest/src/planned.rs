@@ -1,20 +1,25 @@
 //! What a write's operations become: the entries of the log and of the write buffer.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use cambium_api::Operation;
+use cambium_api::{KeyRange, Operation};
 use cambium_base::SequenceNumber;
 use cambium_storage::record::RecordHeader;
 
-use crate::buffer::{Insert, Version};
+use crate::buffer::{DeletedRange, Insert, Version};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{document_auxiliary, kind};
+use crate::ranges::RangeSet;
 
 /// What an entry does.
 #[derive(Debug)]
 pub(crate) enum Action {
     Put(Vec<u8>),
     Delete,
+    /// The key is the range's first; the value is the key after its last, or empty where the
+    /// range has no end.
+    DeleteRange(Vec<u8>),
     /// The key is the namespace's name.
     Namespace,
     /// The same.
@@ -52,6 +57,7 @@ impl Planned {
         match self.action {
             Action::Put(_) => kind::PUT,
             Action::Delete => kind::DELETE,
+            Action::DeleteRange(_) => kind::RANGE_DELETED,
             Action::Namespace => kind::NAMESPACE,
             Action::DropNamespace => kind::NAMESPACE_DROPPED,
         }
@@ -59,13 +65,16 @@ impl Planned {
 
     /// True if it removes something that the log has.
     pub fn removes(&self) -> bool {
-        matches!(self.action, Action::Delete | Action::DropNamespace)
+        matches!(
+            self.action,
+            Action::Delete | Action::DeleteRange(_) | Action::DropNamespace
+        )
     }
 
     /// The value it puts, or nothing.
     pub fn value(&self) -> &[u8] {
         match &self.action {
-            Action::Put(value) => value,
+            Action::Put(value) | Action::DeleteRange(value) => value,
             _ => &[],
         }
     }
@@ -102,7 +111,7 @@ impl Planned {
                 Some(DocumentAddress::new(self.place.start, bytes, &self.key))
             }
             Action::Delete => None,
-            Action::Namespace | Action::DropNamespace => return None,
+            Action::DeleteRange(_) | Action::Namespace | Action::DropNamespace => return None,
         };
         Some(Insert {
             namespace: self.namespace,
@@ -110,14 +119,67 @@ impl Planned {
             version: Version { sequence, document },
         })
     }
+
+    /// The range that it deletes.
+    pub fn deleted_range(&self, sequence: u64) -> Option<DeletedRange> {
+        match &self.action {
+            Action::DeleteRange(to) => Some(DeletedRange {
+                namespace: self.namespace,
+                sequence,
+                range: range_of(&self.key, to),
+            }),
+            _ => None,
+        }
+    }
 }
 
-/// The entry of an operation; none for a range, which has been resolved.
-pub(crate) fn planned((namespace, operation): (u16, Operation)) -> Option<Planned> {
+/// The range of a record: its first key, and the key after its last or nothing.
+pub(crate) fn range_of(from: &[u8], to: &[u8]) -> KeyRange {
+    KeyRange {
+        from: (!from.is_empty()).then(|| from.to_vec()),
+        to: (!to.is_empty()).then(|| to.to_vec()),
+    }
+}
+
+/// The entries of a batch. What a later range of the batch deletes is left out: no reader ever
+/// sees it, and a repair that lacks the range must not bring it back.
+pub(crate) fn planned_batch(mut operations: Vec<(u16, Operation)>) -> Vec<Planned> {
+    let is_range = |operation: &Operation| matches!(operation, Operation::DeleteRange { .. });
+    if operations.iter().any(|(_, operation)| is_range(operation)) {
+        let mut later: BTreeMap<u16, RangeSet> = BTreeMap::new();
+        operations.reverse();
+        operations.retain(|(namespace, operation)| match operation {
+            Operation::Put { key, .. } | Operation::Delete { key } => {
+                let later = later.get(namespace);
+                later.is_none_or(|later| !later.contains(key))
+            }
+            Operation::DeleteRange { range } => {
+                later.entry(*namespace).or_default().insert(range);
+                true
+            }
+        });
+        operations.reverse();
+    }
+    operations.into_iter().filter_map(planned).collect()
+}
+
+/// The entry of an operation; none for a range without keys.
+fn planned((namespace, operation): (u16, Operation)) -> Option<Planned> {
     let (key, action) = match operation {
         Operation::Put { key, value } => (key, Action::Put(value)),
         Operation::Delete { key } => (key, Action::Delete),
-        Operation::DeleteRange { .. } => return None,
+        Operation::DeleteRange { range } => {
+            if !may_have_keys(&range) {
+                return None;
+            }
+            let to = range.to.unwrap_or_default();
+            (range.from.unwrap_or_default(), Action::DeleteRange(to))
+        }
     };
     Some(Planned::new(namespace, key, action))
+}
+
+fn may_have_keys(range: &KeyRange) -> bool {
+    let from = range.from.as_deref().unwrap_or_default();
+    range.to.as_deref().is_none_or(|to| from < to)
 }

@@ -10,11 +10,12 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
 
-use crate::buffer::{Insert, KeptMoments, Version};
+use crate::buffer::{DeletedRange, Insert, KeptMoments, Version};
 use crate::core::{Core, Maintenance};
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
+use crate::planned::range_of;
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Roots, View};
 
@@ -24,6 +25,8 @@ pub(crate) struct Found {
     pub header: RecordHeader,
     pub namespace: u16,
     pub key: Vec<u8>,
+    /// The key after the last of a deleted range; empty for one without end.
+    pub to: Vec<u8>,
     /// Where the record lies.
     pub offset: u64,
     /// Where the next one may.
@@ -35,7 +38,17 @@ impl Found {
         self.header.sequence.0
     }
 
-    /// What a buffer keeps of it; nothing of a namespace.
+    /// The range that it deletes.
+    pub fn deleted_range(&self) -> Option<DeletedRange> {
+        let is_range = self.header.kind == kind::RANGE_DELETED;
+        is_range.then(|| DeletedRange {
+            namespace: self.namespace,
+            sequence: self.sequence(),
+            range: range_of(&self.key, &self.to),
+        })
+    }
+
+    /// What a buffer keeps of it; nothing of a namespace or a range.
     pub fn insert(&self) -> Option<Insert<'_>> {
         let bytes = self.end - self.offset;
         let document = match self.header.kind {
@@ -125,6 +138,8 @@ pub(crate) struct Accepted {
     pub promised: u64,
     /// The log goes on after this.
     pub end: u64,
+    /// Where the first write lies that does not count because the rest of its batch is missing.
+    pub unfinished: Option<u64>,
     /// The last recovery that was met: its cut, and where numbering went on.
     pub recovered: Option<(u64, u64)>,
 }
@@ -233,7 +248,8 @@ impl Core {
         };
         for part in std::mem::take(&mut tail.parts) {
             let is_bare = part.found.is_empty();
-            let counted = self.accept_part(part.found, accepted.cut);
+            let (counted, unfinished) = self.accept_part(part.found, accepted.cut);
+            accepted.unfinished = unfinished;
             if let Some(last) = counted.last() {
                 accepted.cut = last.sequence();
                 accepted.end = accepted.end.max(last.end);
@@ -266,7 +282,8 @@ impl Core {
         Ok(accepted)
     }
 
-    fn accept_part(&self, mut kept: Vec<Found>, after: u64) -> Vec<Found> {
+    /// The writes of a part that count, and where the first lies that does not.
+    fn accept_part(&self, mut kept: Vec<Found>, after: u64) -> (Vec<Found>, Option<u64>) {
         let begun = attempts_begin(&kept);
         kept.retain(|found| {
             let mut later = begun.range(found.header.attempt.saturating_add(1)..);
@@ -274,9 +291,11 @@ impl Core {
         });
         if !self.has_bug(SeededBug::TornTailKept) {
             let count = whole_batches(&kept, after, self.has_bug(SeededBug::BatchSplit));
+            let unfinished = kept.get(count).map(|found| found.offset);
             kept.truncate(count);
+            return (kept, unfinished);
         }
-        kept
+        (kept, None)
     }
 
     /// A view with what was accepted: in its buffer, and in its names. What is filled in
@@ -309,6 +328,10 @@ impl Core {
                 ..insert
             });
             active.insert(insert.into_iter(), kept);
+            let range = found.deleted_range();
+            if let Some(range) = range.filter(|range| names.has(range.namespace)) {
+                active.delete_range(range);
+            }
         }
         if self.is_full(active) {
             self.flush_due.store(true, Ordering::Release);
@@ -378,22 +401,21 @@ fn read_write(
     };
     let known = matches!(
         record.header.kind,
-        kind::PUT | kind::DELETE | kind::NAMESPACE | kind::NAMESPACE_DROPPED
+        kind::PUT | kind::DELETE | kind::RANGE_DELETED | kind::NAMESPACE | kind::NAMESPACE_DROPPED
     );
     let (namespace, key_bytes) = namespace_and_key(&record.header)
         .filter(|_| known)
         .ok_or_else(strange)?;
-    let key = match record.prefix().get(..key_bytes) {
-        Some(key) => key.to_vec(),
-        None => {
-            let mut payload = scanner.payload(record)?;
-            payload.truncate(key_bytes);
-            payload
-        }
+    let needs_all = record.header.kind == kind::RANGE_DELETED;
+    let mut key = match record.prefix().get(..key_bytes) {
+        Some(key) if !needs_all => key.to_vec(),
+        _ => scanner.payload(record)?,
     };
+    let to = key.split_off(key_bytes);
     Ok(Found {
         header: record.header,
         namespace,
+        to: if needs_all { to } else { Vec::new() },
         key,
         offset: record.offset,
         end,

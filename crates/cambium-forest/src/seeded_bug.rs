@@ -30,6 +30,8 @@ pub enum SeededBug {
     FlushKeepsAddresses,
     /// A flush leaves one entry out of the tries, and counts it nowhere.
     FlushLosesEntry,
+    /// A flush leaves the keys of deleted ranges in the tries.
+    FlushForgetsRanges,
     /// Buffers that are packed lose what they removed.
     PackLosesRemovals,
     /// A get returns a version that is kept for a snapshot, if a writer overwrites the right
@@ -110,7 +112,7 @@ pub enum SeededBug {
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 49] = [
+    pub const ALL: [(SeededBug, &'static str); 50] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -123,6 +125,7 @@ impl SeededBug {
         (SeededBug::FlushDropsActive, "flush_drops_active"),
         (SeededBug::FlushKeepsAddresses, "flush_keeps_addresses"),
         (SeededBug::FlushLosesEntry, "flush_loses_entry"),
+        (SeededBug::FlushForgetsRanges, "flush_forgets_ranges"),
         (SeededBug::PackLosesRemovals, "pack_loses_removals"),
         (SeededBug::PassedVersionsFound, "passed_versions_found"),
         (SeededBug::SyncsApart, "syncs_apart"),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cambium_api::{Direction, KeyRange, Statistics};
 use cambium_base::Result;
+use cambium_index::NodeAddress;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
 
@@ -17,6 +18,7 @@ use crate::document::DOCUMENT_ALIGNMENT;
 use crate::index::Keys;
 use crate::nodes::{Nodes, PassingNodes};
 use crate::pieces::Source;
+use crate::ranges::RangeSet;
 use crate::view::View;
 
 /// The shape of an index of more nodes than this is left out of the statistics:
@@ -38,6 +40,7 @@ fn buffered(
 ) -> (BTreeMap<Key, bool>, Option<Key>) {
     let mut found = BTreeMap::new();
     let mut last: Option<Key> = None;
+    let mut newer: Vec<&Arc<Buffer>> = Vec::new();
     for buffer in buffers {
         let from = from.as_ref().map(|key| &**key);
         let run = buffer.run(namespace, from, Direction::Forward, sequence, READ_TOGETHER);
@@ -50,9 +53,13 @@ fn buffered(
             };
         }
         for (key, version) in run {
+            let hidden = newer
+                .iter()
+                .any(|newer| newer.hides(namespace, &key, sequence));
             let known = found.entry(key);
-            known.or_insert(version.document.is_some());
+            known.or_insert(version.document.is_some() && !hidden);
         }
+        newer.push(*buffer);
     }
     if let Some(last) = &last {
         found.retain(|key, _| key <= last);
@@ -162,28 +169,28 @@ impl Core {
     /// once.
     fn count_entries(&self, view: &View) -> Result<u64> {
         let sequence = self.visible.load(Ordering::Acquire);
-        let mut entries: u64 = view
-            .roots
-            .namespaces
-            .values()
-            .map(|root| root.documents)
-            .sum();
+        let mut entries = view.roots.documents() as i64;
         let buffers: Vec<_> = view.buffers().collect();
         let mut namespaces: Vec<u16> = buffers.iter().flat_map(|all| all.namespaces()).collect();
         namespaces.sort_unstable();
         namespaces.dedup();
         namespaces.retain(|namespace| view.names.has(*namespace));
         for namespace in namespaces {
+            let mut deleted = RangeSet::default();
+            for buffer in &buffers {
+                buffer.add_deleted(&mut deleted, namespace, sequence);
+            }
+            entries -= self.count_hidden(view, namespace, &deleted)?;
             let mut from = Bound::Unbounded;
             loop {
                 let (buffered, last) = buffered(&buffers, namespace, from, sequence);
                 for (key, there) in buffered {
-                    let was_there = match view.run.find(namespace, &key) {
-                        Some(packed) => packed.document.is_some(),
-                        None => self.is_in_trie(view, namespace, &key)?,
-                    };
-                    let more = i64::from(there) - i64::from(was_there);
-                    entries = entries.saturating_add_signed(more);
+                    let was_there = !deleted.contains(&key)
+                        && match view.run.find(namespace, &key) {
+                            Some(packed) => packed.document.is_some(),
+                            None => self.is_in_trie(view, namespace, &key)?,
+                        };
+                    entries += i64::from(there) - i64::from(was_there);
                 }
                 match last {
                     Some(last) => from = Bound::Excluded(last),
@@ -195,28 +202,81 @@ impl Core {
             let more = view
                 .run
                 .count_added(namespace, || self.count_run(view, namespace));
-            entries = entries.saturating_add_signed(more?);
+            entries += more?;
         }
-        Ok(entries)
+        Ok(entries.max(0) as u64)
     }
 
-    /// How many keys more there are by the sorted run than by the trie. Of cut keys the
-    /// documents are read.
+    /// How many keys run and trie have in deleted ranges.
+    fn count_hidden(&self, view: &View, namespace: u16, deleted: &RangeSet) -> Result<i64> {
+        if deleted.is_empty() {
+            return Ok(0);
+        }
+        let mut hidden = match view.root(namespace).root {
+            Some(root) => self.count_in_trie(view, root, deleted)?,
+            None => 0,
+        };
+        self.each_in_run(view, namespace, |key, more| {
+            hidden += if deleted.contains(key) { more } else { 0 };
+        })?;
+        Ok(hidden)
+    }
+
+    /// How many documents the trie has in some ranges. Reads those at their bounds.
+    fn count_in_trie(&self, view: &View, root: NodeAddress, ranges: &RangeSet) -> Result<i64> {
+        let (core, database) = (self, &*view.database);
+        let nodes = Nodes { core, database };
+        let keys = Keys { core, database };
+        let mut count = 0;
+        for range in ranges.iter() {
+            let mut cursor = self.index.cursor(root);
+            let end = match &range.to {
+                Some(to) => {
+                    cursor.seek(&nodes, &keys, to, true)?;
+                    cursor.advance(&nodes, true)?
+                }
+                None => None,
+            };
+            let from = range.from.as_deref().unwrap_or_default();
+            cursor.seek(&nodes, &keys, from, true)?;
+            while let Some(document) = cursor.advance(&nodes, true)? {
+                if Some(document) == end {
+                    break;
+                }
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// How many keys more there are by the sorted run than by the trie.
     fn count_run(&self, view: &View, namespace: u16) -> Result<i64> {
+        let mut sum = 0;
+        self.each_in_run(view, namespace, |_, more| sum += more)?;
+        Ok(sum)
+    }
+
+    /// Takes each key of the sorted run, and how many keys more there are by it than by the
+    /// trie. Of cut keys the documents are read.
+    fn each_in_run(
+        &self,
+        view: &View,
+        namespace: u16,
+        mut take: impl FnMut(&[u8], i64),
+    ) -> Result<()> {
         let keys = Keys {
             core: self,
             database: &view.database,
         };
-        let mut more = 0;
         let mut pieces = Source::Run(&view.run).pieces(namespace, self.tuning.flush_bytes);
         loop {
             let piece = pieces.next(&keys)?;
             if piece.is_empty() {
-                return Ok(more);
+                return Ok(());
             }
             for (key, document) in piece {
                 let was_there = self.is_in_trie(view, namespace, &key)?;
-                more += i64::from(document.is_some()) - i64::from(was_there);
+                take(&key, i64::from(document.is_some()) - i64::from(was_there));
             }
         }
     }

@@ -2,8 +2,7 @@
 //!
 //! Writers queue. The leader of a group turns its requests into entries
 //! ([`crate::planned`]), in the order of arrival. A request that depends on the
-//! current state (preconditions, ranges) is planned when everything before it has
-//! been applied; the keys of ranges are looked for before that ([`crate::ranges`]).
+//! current state (preconditions) is planned when everything before it has been applied.
 //! What a plan's commit does stands in [`crate::commit`].
 
 use std::sync::Arc;
@@ -13,8 +12,7 @@ use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, Writer, lock};
-use crate::planned::{Action, Planned, planned};
-use crate::ranges::{Gathered, has_ranges};
+use crate::planned::{Action, Planned, planned_batch};
 
 /// What a writer submits.
 #[derive(Debug)]
@@ -29,8 +27,6 @@ pub(crate) struct WriteRequest {
     pub new_namespace: Option<String>,
     /// One to drop.
     pub dropped_namespace: Option<String>,
-    /// The keys of ranges among the operations.
-    pub gathered: Option<Gathered>,
     /// Bytes of keys and values as the user gave them, for statistics.
     pub user_bytes: u64,
 }
@@ -44,7 +40,6 @@ impl WriteRequest {
             unchanged: None,
             new_namespace: None,
             dropped_namespace: None,
-            gathered: None,
             user_bytes: 0,
         }
     }
@@ -55,7 +50,6 @@ impl WriteRequest {
             || self.unchanged.is_some()
             || self.new_namespace.is_some()
             || self.dropped_namespace.is_some()
-            || self.gathered.is_some()
     }
 }
 
@@ -73,16 +67,8 @@ type Answers = [Option<Result<SequenceNumber>>];
 
 impl Core {
     /// Writes a request through the queue.
-    pub fn write_request(self: &Arc<Self>, mut request: WriteRequest) -> Result<SequenceNumber> {
+    pub fn write_request(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {
         self.check_writable()?;
-        if has_ranges(&request.operations) {
-            request.gathered = Some(self.gather(&request.operations)?);
-        }
-        self.submit(request)
-    }
-
-    /// Writes a request whose ranges' keys are gathered.
-    pub fn submit(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {
         let named = request.new_namespace.is_some() || request.dropped_namespace.is_some();
         if !request.operations.is_empty() || named {
             self.begin_session()?;
@@ -189,10 +175,7 @@ impl Core {
         if let Some(reads) = &request.unchanged {
             self.recent.check(reads)?;
         }
-        let mut entries: Vec<Planned> = match request.gathered {
-            Some(gathered) => self.resolve_ranges(request.operations, gathered)?,
-            None => request.operations.into_iter().filter_map(planned).collect(),
-        };
+        let mut entries = planned_batch(request.operations);
         if let Some(name) = request.new_namespace {
             if self.known_namespace(&name).is_none() {
                 let number = u16::try_from(writer.next_namespace).map_err(|_| {

@@ -238,8 +238,10 @@ impl Store {
         self.open.engine.delete(key.as_ref(), self.durability)
     }
 
-    /// Takes all keys of a range away, atomically. Errors as of
-    /// [`Store::put`]; `Unsupported` where the engine keeps no order.
+    /// Deletes all keys of a range, atomically. On `forest` and `wisckey` this is one record of
+    /// the log, and its time does not grow with what the range holds; the space comes back in
+    /// the background. Errors as of [`Store::put`]; `Unsupported` where the engine keeps no
+    /// order.
     ///
     /// ```
     /// use cambium::prelude::*;

@@ -27,6 +27,7 @@
 //! table's again and again, so that writers wait for no scan.
 
 mod order;
+mod ranges;
 mod segments;
 mod table;
 #[cfg(test)]
@@ -41,7 +42,10 @@ use cambium_io::sync::atomic::AtomicU64;
 use cambium_io::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use cambium_io::sync::{RwLock, RwLockReadGuard};
 
+use crate::ranges::RangeSet;
 use order::{Order, Turns};
+pub(crate) use ranges::DeletedRange;
+use ranges::DeletedRanges;
 use table::Table;
 pub(crate) use version::{KeptMoments, Lookup, Version};
 
@@ -54,6 +58,7 @@ pub(crate) struct Buffer {
     pub sorts_at_once: bool,
     order: RwLock<Order>,
     table: RwLock<Table>,
+    ranges: DeletedRanges,
     versions: AtomicU64,
     bytes: AtomicU64,
     /// Writes so far, those included whose versions were dropped.
@@ -65,6 +70,8 @@ pub(crate) struct Buffer {
 /// What a key takes beside its bytes: an entry of 40, slots of about 16, and 16
 /// in the order.
 const KEY_BYTES: u64 = 72;
+/// What a deleted range takes beside its bounds, which are held twice.
+const RANGE_BYTES: u64 = 256;
 /// What an old version takes.
 const VERSION_BYTES: u64 = 24;
 /// About what a change takes beside its key while a trie is changed: its place
@@ -98,6 +105,7 @@ impl Buffer {
             sorts_at_once: false,
             order: RwLock::default(),
             table: RwLock::new(Table::new(seed, expected)),
+            ranges: DeletedRanges::default(),
             versions: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             writes: AtomicU64::new(0),
@@ -128,7 +136,7 @@ impl Buffer {
         work(&order, &self.table())
     }
 
-    /// Versions held.
+    /// Versions and deleted ranges held.
     pub fn len(&self) -> u64 {
         self.versions.load(Acquire)
     }
@@ -189,6 +197,50 @@ impl Buffer {
         self.versions.fetch_add(added - dropped.min(added), Release);
     }
 
+    /// Adds a deleted range; it is younger than all changes before.
+    pub fn delete_range(&self, range: DeletedRange) {
+        let bound = |key: &Option<Vec<u8>>| key.as_ref().map_or(0, Vec::len) as u64;
+        let bytes = bound(&range.range.from) + bound(&range.range.to) + RANGE_BYTES;
+        self.ranges.push(range);
+        self.writes.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.versions.fetch_add(1, Release);
+    }
+
+    /// How many deleted ranges it holds.
+    pub fn deleted_ranges(&self) -> u64 {
+        self.ranges.count()
+    }
+
+    /// True if a range that was deleted up to a moment hides what older layers have of a key.
+    pub fn hides(&self, namespace: u16, key: &[u8], moment: u64) -> bool {
+        self.ranges.newest_over(namespace, key, moment).is_some()
+    }
+
+    /// Adds the ranges of a namespace that were deleted up to a moment to a set.
+    pub fn add_deleted(&self, set: &mut RangeSet, namespace: u16, moment: u64) {
+        self.ranges.add_to(set, namespace, moment);
+    }
+
+    /// What a key was at a moment, if its own version there is that one or none.
+    fn unless_deleted(
+        &self,
+        (namespace, key): (u16, &[u8]),
+        moment: u64,
+        version: Option<Version>,
+    ) -> Option<Version> {
+        let Some(sequence) = self.ranges.newest_over(namespace, key, moment) else {
+            return version;
+        };
+        let removed = Version {
+            sequence,
+            document: None,
+        };
+        version
+            .filter(|own| own.sequence > sequence)
+            .or(Some(removed))
+    }
+
     /// Looks up a key at a sequence number in the key's newest version only.
     pub fn get(&self, namespace: u16, key: &[u8], sequence: u64) -> Lookup {
         if self.is_empty() {
@@ -196,12 +248,11 @@ impl Buffer {
         }
         let table = self.table();
         let newest = table.number_of(namespace, key).map(|key| table.newest(key));
-        newest.map_or(Lookup::Unknown, |newest| {
-            match newest.sequence <= sequence {
-                true => Lookup::Found(newest),
-                false => Lookup::Younger,
-            }
-        })
+        if newest.is_some_and(|newest| newest.sequence > sequence) {
+            return Lookup::Younger;
+        }
+        let version = self.unless_deleted((namespace, key), sequence, newest);
+        version.map_or(Lookup::Unknown, Lookup::Found)
     }
 
     /// The version of a key at a sequence number from which on the buffer drops no version.
@@ -210,7 +261,9 @@ impl Buffer {
             return None;
         }
         let table = self.table();
-        table.at(table.number_of(namespace, key)?, sequence)
+        let number = table.number_of(namespace, key);
+        let version = number.and_then(|number| table.at(number, sequence));
+        self.unless_deleted((namespace, key), sequence, version)
     }
 
     /// Up to `limit` keys with what they were at a moment, from a bound on in
@@ -240,7 +293,8 @@ impl Buffer {
                     break;
                 }
                 if let Some(version) = table.at(number, sequence) {
-                    run.push((key.into(), version));
+                    let version = self.unless_deleted((of, key), sequence, Some(version));
+                    run.extend(version.map(|version| (key.into(), version)));
                 }
                 position = next;
             }
@@ -248,9 +302,15 @@ impl Buffer {
         })
     }
 
-    /// Numbers of the namespaces that have entries.
+    /// Numbers of the namespaces that have entries or deleted ranges, ascending.
     pub fn namespaces(&self) -> Vec<u16> {
-        self.in_order(|order, _| order.namespaces())
+        let mut namespaces = self.in_order(|order, _| order.namespaces());
+        if self.deleted_ranges() > 0 {
+            namespaces.extend(self.ranges.namespaces());
+            namespaces.sort_unstable();
+            namespaces.dedup();
+        }
+        namespaces
     }
 
     /// The next keys of a namespace after `after`, in key order, each with its
@@ -273,7 +333,9 @@ impl Buffer {
                 if of != namespace || (bytes > most_bytes && !newest.is_empty()) {
                     break;
                 }
-                newest.push((key.to_vec(), table.newest(number)));
+                let version = Some(table.newest(number));
+                let version = self.unless_deleted((of, key), u64::MAX, version);
+                newest.extend(version.map(|version| (key.to_vec(), version)));
                 position = next;
             }
             newest

@@ -16,6 +16,7 @@ use super::reader::LogReader;
 use crate::core::Core;
 use crate::database::Database;
 use crate::format::{DatabaseHeader, FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
+use crate::planned::range_of;
 use crate::recovery::header_at;
 use crate::seeded_bug::SeededBug;
 
@@ -363,6 +364,9 @@ impl Feed {
                 value: value.to_vec(),
             },
             kind::DELETE => Operation::Delete { key: key.to_vec() },
+            kind::RANGE_DELETED => Operation::DeleteRange {
+                range: range_of(key, value),
+            },
             kind::NAMESPACE_DROPPED => Operation::DeleteRange {
                 range: KeyRange::all(),
             },

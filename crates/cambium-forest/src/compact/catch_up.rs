@@ -18,12 +18,14 @@ use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use super::Compaction;
 use super::place::Appending;
-use crate::buffer::CHANGE_BYTES;
+use crate::buffer::{CHANGE_BYTES, DeletedRange};
 use crate::core::{Core, Writer, lock};
 use crate::database::DocumentBytes;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
 use crate::index::Change;
+use crate::planned::range_of;
+use crate::ranges::RangeSet;
 use crate::seeded_bug::SeededBug;
 
 /// When no more than this is left to catch up with, writers are made to wait.
@@ -203,7 +205,7 @@ impl Core {
             compaction.caught_up = until;
             return Ok(());
         }
-        let newest = self.read_slice(compaction, until, slice)?;
+        let (newest, deleted) = self.read_slice(compaction, until, slice)?;
         for (namespace, documents) in newest {
             let mut appending = Appending::default();
             for (key, version) in documents {
@@ -223,9 +225,37 @@ impl Core {
             let placed = appending.close(compaction)?;
             compaction.pending.insert_all(namespace, placed);
         }
-        if compaction.pending.bytes > compaction.settings.pending_bytes() {
+        if deleted.is_some() || compaction.pending.bytes > compaction.settings.pending_bytes() {
             self.apply_pending(compaction)?;
         }
+        match deleted {
+            Some(deleted) => self.remove_range(compaction, &deleted),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes the keys of a range that the new index has.
+    fn remove_range(&self, compaction: &mut Compaction, deleted: &DeletedRange) -> Result<()> {
+        let mut ranges = RangeSet::default();
+        ranges.insert(&deleted.range);
+        let mut root = std::mem::take(compaction.root(None, deleted.namespace));
+        let database = compaction.database.clone();
+        let before = root;
+        let most = compaction.settings.applied_bytes();
+        if let Some(mut covered) = self.covered_keys(&database, &before, &ranges) {
+            while covered.peek()?.is_some() {
+                let mut bytes = 0;
+                let mut piece: Vec<(Vec<u8>, Change)> = Vec::new();
+                while bytes < most && covered.peek()?.is_some() {
+                    let next = covered.take().map(|(key, _)| (key, Change::Remove));
+                    bytes += next.as_ref().map_or(0, |(key, _)| key.len() as u64) + CHANGE_BYTES;
+                    piece.extend(next);
+                }
+                compaction.note_known(deleted.namespace, &piece);
+                self.apply_to(compaction, &mut root, piece)?;
+            }
+        }
+        *compaction.root(None, deleted.namespace) = root;
         Ok(())
     }
 
@@ -255,8 +285,13 @@ impl Core {
         Ok(())
     }
 
-    /// Reads about so many bytes of the log, and counts on.
-    fn read_slice(&self, compaction: &mut Compaction, until: u64, slice: u64) -> Result<Newest> {
+    /// Reads about so many bytes of the log, up to the next deleted range, and counts on.
+    fn read_slice(
+        &self,
+        compaction: &mut Compaction,
+        until: u64,
+        slice: u64,
+    ) -> Result<(Newest, Option<DeletedRange>)> {
         let from = compaction.source.view.database.clone();
         let mut scanner = LogScanner::new(
             &**from.log.file(),
@@ -269,16 +304,19 @@ impl Core {
         scanner.resume_sessions(compaction.session);
         let names = self.view.load().names.clone();
         let mut newest = Newest::new();
+        let mut deleted = None;
         let mut taken = 0;
-        while taken < slice {
+        while taken < slice && deleted.is_none() {
             let record = match scanner.next()? {
                 None => {
                     compaction.caught_up = until;
                     break;
                 }
-                // Writers have just written this: it cannot be torn.
-                Some(Scanned::Fault(fault)) => {
-                    return Err(from.damage(fault.offset, fault.reason.to_string()));
+                // An old header, or the end that a recovery cut off: from here on the numbers
+                // of writes must follow each other, so none can be missing.
+                Some(Scanned::Fault(_)) => {
+                    compaction.met_writes = true;
+                    continue;
                 }
                 Some(Scanned::Record(record)) => record,
             };
@@ -292,7 +330,11 @@ impl Core {
                 }
                 // A crash has lost the record before the blocks that a cleaning wrote.
                 _ if record.header.flags & FLAG_MOVED != 0 => {}
-                kind::PUT | kind::DELETE | kind::NAMESPACE | kind::NAMESPACE_DROPPED => {
+                kind::PUT
+                | kind::DELETE
+                | kind::RANGE_DELETED
+                | kind::NAMESPACE
+                | kind::NAMESPACE_DROPPED => {
                     let sequence = record.header.sequence.0;
                     // What a flush carried may end at numbers that a recovery left out.
                     let expected = match compaction.met_writes {
@@ -310,7 +352,10 @@ impl Core {
                     }
                     compaction.caught_up_sequence = sequence;
                     compaction.met_writes = true;
-                    let is_document = matches!(record.header.kind, kind::PUT | kind::DELETE);
+                    let is_document = matches!(
+                        record.header.kind,
+                        kind::PUT | kind::DELETE | kind::RANGE_DELETED
+                    );
                     let parts = namespace_and_key(&record.header).filter(|_| is_document);
                     // Leave out the documents of a namespace that was dropped.
                     let Some((namespace, key_bytes)) = parts
@@ -321,6 +366,14 @@ impl Core {
                     let payload = scanner.payload(&record)?;
                     taken += payload.len() as u64;
                     let (key, value) = payload.split_at(key_bytes);
+                    if record.header.kind == kind::RANGE_DELETED {
+                        deleted = Some(DeletedRange {
+                            namespace,
+                            sequence,
+                            range: range_of(key, value),
+                        });
+                        continue;
+                    }
                     let version =
                         (record.header.kind == kind::PUT).then(|| (sequence, value.to_vec()));
                     newest
@@ -342,6 +395,6 @@ impl Core {
             }
         }
         compaction.session = compaction.session.max(scanner.highest_session());
-        Ok(newest)
+        Ok((newest, deleted))
     }
 }

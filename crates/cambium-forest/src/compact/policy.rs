@@ -177,6 +177,13 @@ impl Core {
         if written < tuning.least_bytes || !cleans && written < start + live / 8 {
             return Due::No;
         }
+        // What deleted ranges take away is stale when a flush has carried them into the tries.
+        if view.buffers().any(|buffer| buffer.deleted_ranges() > 0) {
+            return match self.writers_rest(&view) {
+                true => Due::AfterFlush,
+                false => Due::Later,
+            };
+        }
         // Entries that the indexes do not hold yet may be new, or replace something. With
         // empty buffers there are none: flushes wrote what lies behind, and one more would
         // change nothing, so no compaction waits for it.

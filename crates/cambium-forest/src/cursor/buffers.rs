@@ -17,7 +17,7 @@ const LARGEST_RUN: usize = 256;
 #[derive(Debug)]
 pub(super) struct BufferSource {
     buffer: Arc<Buffer>,
-    pub run: VecDeque<(Box<[u8]>, Version)>,
+    run: VecDeque<(Box<[u8]>, Version)>,
     /// Where the next run begins; `None` after the last.
     next: Option<Bound<Vec<u8>>>,
     length: usize,
@@ -42,6 +42,18 @@ impl BufferSource {
     /// True if it has no further entries.
     pub fn is_over(&self) -> bool {
         self.run.is_empty() && self.next.is_none()
+    }
+
+    /// Takes the version of a key, if the key comes next.
+    pub fn take(&mut self, key: &[u8]) -> Option<Version> {
+        let is_next = self.run.front().is_some_and(|(other, _)| **other == *key);
+        let next = is_next.then(|| self.run.pop_front()).flatten();
+        next.map(|(_, version)| version)
+    }
+
+    /// True if a deleted range hides what older sources have of a key.
+    pub fn hides(&self, pin: &Pin, namespace: u16, key: &[u8]) -> bool {
+        self.buffer.hides(namespace, key, pin.sequence)
     }
 
     pub fn peek(&mut self, pin: &Pin, namespace: u16, direction: Direction) -> Option<&[u8]> {

@@ -24,12 +24,12 @@ use std::ops::Bound;
 use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::{Error, Result, Value};
 
-use crate::buffer::Version;
 use crate::database::Document;
 use crate::document::DocumentAddress;
 use crate::index::Keys;
 use crate::nodes::Nodes;
 use crate::options::ENGINE;
+use crate::ranges::RangeSet;
 use crate::view::Pin;
 use buffers::BufferSource;
 use run::RunSource;
@@ -82,6 +82,8 @@ pub(crate) struct EntryCursor {
     /// is, whatever the trie comes to.
     nearest: Option<Option<Vec<u8>>>,
     trie: TrieSource,
+    /// Deleted ranges of the buffers: they hide what the trie has.
+    deleted: RangeSet,
     ready: VecDeque<Candidate>,
     /// How many entries the next fill makes ready.
     window: usize,
@@ -94,6 +96,10 @@ impl EntryCursor {
     /// Before the first entry of a range, in a direction.
     pub fn new(pin: Pin, namespace: u16, range: KeyRange, direction: Direction) -> Self {
         let root = pin.view.root(namespace).root;
+        let mut deleted = RangeSet::default();
+        for buffer in pin.view.buffers() {
+            buffer.add_deleted(&mut deleted, namespace, pin.sequence);
+        }
         let buffers = pin
             .view
             .buffers()
@@ -104,6 +110,7 @@ impl EntryCursor {
             run: RunSource::new(pin.view.run.clone(), namespace, direction),
             nearest: None,
             trie: TrieSource::new(root.map(|root| pin.core.index.cursor(root))),
+            deleted,
             pin,
             namespace,
             range,
@@ -152,6 +159,10 @@ impl EntryCursor {
             buffer.seek(key.map_or(Bound::Unbounded, |key| Bound::Included(key.to_vec())));
         }
         self.run.seek(&self.pin, key)?;
+        self.place_trie(key)
+    }
+
+    fn place_trie(&mut self, key: Option<&[u8]>) -> Result<()> {
         self.trie.restart();
         let forward = self.direction == Direction::Forward;
         if let Some(cursor) = &mut self.trie.cursor {
@@ -223,6 +234,10 @@ impl EntryCursor {
                 (Some(nearest), Some(key)) => is_nearer(self.direction, key, nearest),
             };
             if trie_first {
+                if self.skip_deleted()? {
+                    self.nearest = Some(nearest).filter(|_| self.run.is_clear());
+                    continue;
+                }
                 if self.run.is_clear() {
                     self.nearest = Some(nearest);
                 }
@@ -253,19 +268,47 @@ impl EntryCursor {
         }
     }
 
+    /// Goes past the deleted range that the trie's next document lies in; false if there is
+    /// none.
+    fn skip_deleted(&mut self) -> Result<bool> {
+        if self.deleted.is_empty() {
+            return Ok(false);
+        }
+        let Some(key) = self.trie.peek(&self.pin, self.direction)? else {
+            return Ok(false);
+        };
+        let Some((first, behind)) = self.deleted.over(key) else {
+            return Ok(false);
+        };
+        let next = match self.direction {
+            Direction::Forward => behind.map(<[u8]>::to_vec),
+            // The first key of the range is the last to be passed.
+            Direction::Reverse if key == first => {
+                self.trie.take();
+                return Ok(true);
+            }
+            Direction::Reverse => Some(first.to_vec()),
+        };
+        match next {
+            Some(key) => self.place_trie(Some(&key))?,
+            None => self.trie.end(),
+        }
+        Ok(true)
+    }
+
     /// What buffers and run have of a key: the newest source is the first that has it,
     /// and all go on.
     fn take_buffered(&mut self, key: &[u8]) -> Newest {
-        let mut newest: Option<Version> = None;
+        let mut newest: Option<Option<DocumentAddress>> = None;
         for source in &mut self.buffers {
-            if source.run.front().is_some_and(|(other, _)| **other == *key) {
-                let version = source.run.pop_front().map(|(_, version)| version);
-                newest = newest.or(version);
-            }
+            let version = source.take(key);
+            newest = newest
+                .or(version.map(|version| version.document))
+                .or_else(|| source.hides(&self.pin, self.namespace, key).then_some(None));
         }
         let in_run = self.run.take(key);
         let document = match (newest, in_run) {
-            (Some(version), _) => version.document,
+            (Some(document), _) => document,
             (None, Some((_, Some(read)))) => return Newest::Read(read),
             (None, in_run) => in_run.and_then(|(document, _)| document),
         };
@@ -293,7 +336,11 @@ impl EntryCursor {
 
     /// The next document where nothing is merged with the trie any more.
     fn next_of_trie(&mut self) -> Result<Option<Document>> {
-        while let Some(document) = self.trie.next(&self.pin, self.direction)? {
+        loop {
+            while self.skip_deleted()? {}
+            let Some(document) = self.trie.next(&self.pin, self.direction)? else {
+                break;
+            };
             match self.judge(Some(&document.key)) {
                 Judgement::Take => return Ok(Some(document)),
                 Judgement::Skip => {}

@@ -47,6 +47,12 @@ impl TrieSource {
         self.ended = false;
     }
 
+    /// Comes to no further document.
+    pub fn end(&mut self) {
+        self.restart();
+        self.ended = true;
+    }
+
     /// The key of the next document.
     pub fn peek(&mut self, pin: &Pin, direction: Direction) -> Result<Option<&[u8]>> {
         if self.front.is_none() {

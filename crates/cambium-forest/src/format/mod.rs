@@ -92,6 +92,9 @@ pub mod kind {
     /// Documents that a cleaning moved: their records lie in `auxiliary` blocks of 4 KiB,
     /// which follow at the next multiple of that.
     pub const MOVED: u8 = 9;
+    /// A range of keys is removed: the payload is its first key, and behind that the key
+    /// after its last; without one the range has no end.
+    pub const RANGE_DELETED: u8 = 10;
 }
 
 /// Flag of a header that a recovery wrote: what lies before it and after the

@@ -13,7 +13,7 @@ use cambium_base::{Error, Result};
 
 use super::judge::{Judge, Verdict};
 use super::runs::Sorter;
-use super::salvage::{Salvaged, Version};
+use super::salvage::Salvaged;
 use super::{Repair, lost_value};
 use crate::core::Core;
 use crate::cursor::EntryCursor;
@@ -231,11 +231,7 @@ impl Repair<'_> {
             if !salvaged.names.contains_key(&namespace) {
                 continue;
             }
-            let versions: Vec<Version> = met
-                .iter()
-                .filter(|met| !salvaged.is_undone(met))
-                .map(Version::of)
-                .collect();
+            let versions = salvaged.versions_of(&met);
             let address = match judge.verdict(namespace, &key, &versions)? {
                 Verdict::Counts(address) => address,
                 Verdict::Lost { offset, instead } => {

@@ -10,10 +10,12 @@ use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
 
 use super::runs::{Met, Sorter};
 use super::{Repair, Trusted, header_at};
+use crate::buffer::DeletedRange;
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
-use crate::format::{DatabaseHeader, FileRef, Root, kind, namespace_and_key};
+use crate::format::{DatabaseHeader, FLAG_MOVED, FileRef, Root, kind, namespace_and_key};
 use crate::packed_block::PackedBlock;
+use crate::planned::range_of;
 
 /// A write that may count: where it is, or that it removed the key.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,8 @@ pub(super) struct Salvaged {
     pub newest_header: Option<u64>,
     /// Nothing follows the newest header.
     pub was_closed: bool,
+    /// Where the batch of the last write begins, as long as its end was not met.
+    open_batch: Option<u64>,
     /// Where the last sound record lies.
     pub last_record: u64,
     pub faults: Vec<ScanFault>,
@@ -61,6 +65,8 @@ pub(super) struct Salvaged {
     pub overlooked: HashSet<u64>,
     /// The last write met in each namespace, its own beginning included.
     newest_in: BTreeMap<u16, u64>,
+    /// Deleted ranges, and where their records lie.
+    ranges: Vec<(u64, DeletedRange)>,
     /// Namespaces whose end was met.
     dropped: BTreeSet<u16>,
     /// Where headers of rollbacks lie, and the last write that each kept.
@@ -99,9 +105,30 @@ impl Salvaged {
     }
 
     /// True if a later rollback in the log undid a write.
-    pub fn is_undone(&self, met: &Met) -> bool {
-        let mut later = self.rollbacks.iter().filter(|(at, _)| *at > met.offset);
-        later.any(|(_, kept)| met.sequence > *kept)
+    fn is_undone(&self, version: &Version) -> bool {
+        let mut later = self.rollbacks.iter().filter(|(at, _)| *at > version.offset);
+        later.any(|(_, kept)| version.sequence > *kept)
+    }
+
+    /// What writes made of a key, those of deleted ranges included, unless a rollback undid
+    /// them, or the log ends within their batch.
+    pub fn versions_of(&self, met: &[Met]) -> Vec<Version> {
+        let mut versions: Vec<Version> = met.iter().map(Version::of).collect();
+        if let Some(first) = met.first() {
+            let ranges = self.ranges.iter().filter(|(_, deleted)| {
+                deleted.namespace == first.namespace && deleted.range.contains(&first.key)
+            });
+            versions.extend(
+                ranges.map(|&(offset, DeletedRange { sequence, .. })| Version {
+                    sequence,
+                    offset,
+                    document: None,
+                }),
+            );
+        }
+        let torn_from = self.open_batch.unwrap_or(u64::MAX);
+        versions.retain(|version| version.offset < torn_from && !self.is_undone(version));
+        versions
     }
 
     /// Takes a write that is no header's; a namespace's by name, others for the
@@ -172,6 +199,16 @@ impl Salvaged {
         Ok(())
     }
 
+    /// Notes where the batch of a write begins, until its last write is met.
+    fn note_batch(&mut self, header: &RecordHeader, offset: u64) {
+        let is_last = header.batch_remaining == 0 || header.flags & FLAG_MOVED != 0;
+        let begin = match (header.batch_index, self.open_batch) {
+            (1.., Some(begin)) => begin,
+            _ => offset,
+        };
+        self.open_batch = (!is_last).then_some(begin);
+    }
+
     fn note_in(&mut self, namespace: u16, sequence: u64) {
         let newest = self.newest_in.entry(namespace).or_default();
         *newest = sequence.max(*newest);
@@ -237,11 +274,13 @@ impl Repair<'_> {
             trusted,
             newest_header: root.map(|root| root.header),
             was_closed: root.is_some_and(|root| root.clean),
+            open_batch: None,
             last_record: 0,
             faults: Vec::new(),
             overlooked: HashSet::new(),
             extents: Vec::new(),
             newest_in: BTreeMap::new(),
+            ranges: Vec::new(),
             dropped: BTreeSet::new(),
             rollbacks: Vec::new(),
             snapshots: (0, Vec::new()),
@@ -333,6 +372,7 @@ impl Repair<'_> {
                     }
                 }
                 kind::PUT | kind::DELETE | kind::NAMESPACE | kind::NAMESPACE_DROPPED => {
+                    salvaged.note_batch(&header, record.offset);
                     let Some((namespace, key_bytes)) = namespace_and_key(&header) else {
                         continue;
                     };
@@ -348,6 +388,20 @@ impl Repair<'_> {
                     if let Some(met) = salvaged.take_write(&header, namespace, key, place) {
                         sorter.take(met)?;
                     }
+                }
+                kind::RANGE_DELETED => {
+                    salvaged.note_batch(&header, record.offset);
+                    let Some((namespace, from_bytes)) = namespace_and_key(&header) else {
+                        continue;
+                    };
+                    let payload = scanner.payload(&record)?;
+                    let (from, to) = payload.split_at(from_bytes);
+                    let deleted = DeletedRange {
+                        namespace,
+                        sequence: header.sequence.0,
+                        range: range_of(from, to),
+                    };
+                    salvaged.ranges.push((record.offset, deleted));
                 }
                 kind::PACKED => {
                     let payload = scanner.payload(&record)?;

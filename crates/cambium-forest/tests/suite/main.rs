@@ -23,6 +23,7 @@ mod left_out_numbers;
 mod packed_blocks;
 mod packing;
 mod past_cache;
+mod ranges;
 mod room;
 mod small_namespaces;
 mod snapshot_space;
