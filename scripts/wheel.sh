@@ -26,6 +26,6 @@ if ! "$tools/bin/maturin" --version >/dev/null 2>&1; then
     }
 fi
 rm -f "$out"/cambium-*
-# What Cargo builds stays in target/, so the next time is quick.
+# Crates of others stay in target/. Ours are built in a folder that maturin unpacks.
 CARGO_TARGET_DIR=$target "$tools/bin/maturin" build --release --sdist --jobs "${JOBS:-2}" --out "$out" >&2
 ls "$out"/cambium-*.whl "$out"/cambium-*.tar.gz
