@@ -65,8 +65,10 @@ pages: preflight ## Write man pages and completions of the programs to target/pa
 	$(CARGO) build -j$(JOBS) --profile test --package cambium-cli
 	CARGO=$(CARGO) JOBS=$(JOBS) scripts/pages.sh "$${CARGO_TARGET_DIR:-target}/debug" target/pages
 
+# The server's own crate stays as fast as in a release; the last step, over all crates, is for size.
 packages: pages ## Build Debian packages in target/packages
-	$(CARGO) build -j$(JOBS) --profile program
+	$(CARGO) build -j$(JOBS) --profile program --package cambium-cli --package kvzone
+	$(CARGO) rustc -j$(JOBS) --profile program --package cambium-server --bin cambium-server -- -C opt-level=s
 	$(CARGO) build -j$(JOBS) --release --package cambium-ffi --package cambium-leveldb
 	rm -rf target/packages
 	scripts/packages.sh "$${CARGO_TARGET_DIR:-target}/program" "$${CARGO_TARGET_DIR:-target}/release" \

@@ -56,18 +56,16 @@ pub(super) fn metadata(path: &Path) -> Result<Option<Metadata>> {
 fn found(path: &Path) -> io::Result<Metadata> {
     let found = fs::metadata(path)?;
     let kind = kind_of(found.file_type());
-    let (length, allocated) = match kind {
-        FileKind::BlockDevice => {
-            let length = device_length(path)?;
-            (length, length)
-        }
-        _ => (found.len(), allocated(&found)),
+    let (allocated, links) = allocated_and_links(path, &found)?;
+    let device = match kind {
+        FileKind::BlockDevice => Some(device_length(path)?),
+        _ => None,
     };
     Ok(Metadata {
         kind,
-        length,
-        allocated,
-        links: links(path, &found)?,
+        length: device.unwrap_or(found.len()),
+        allocated: device.unwrap_or(allocated),
+        links,
     })
 }
 
@@ -76,25 +74,30 @@ fn device_length(path: &Path) -> io::Result<u64> {
     io::Seek::seek(&mut fs::File::open(path)?, io::SeekFrom::End(0))
 }
 
-/// Bytes that take space on the device; where the system does not tell, the length.
-pub(super) fn allocated(found: &fs::Metadata) -> u64 {
-    #[cfg(unix)]
-    return std::os::unix::fs::MetadataExt::blocks(found) * 512;
-    #[cfg(windows)]
-    return found.len();
+#[cfg(unix)]
+fn allocated_and_links(_path: &Path, found: &fs::Metadata) -> io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    Ok((found.blocks() * 512, found.nlink()))
 }
 
-fn links(path: &Path, found: &fs::Metadata) -> io::Result<u64> {
+#[cfg(windows)]
+fn allocated_and_links(path: &Path, found: &fs::Metadata) -> io::Result<(u64, u64)> {
+    if !found.is_file() {
+        return Ok((0, 1));
+    }
+    let file = fs::File::open(path)?;
+    Ok((
+        super::windows::allocated(&file)?,
+        super::windows::links(&file)?,
+    ))
+}
+
+/// Bytes that an open file takes on the device.
+pub(super) fn allocated(file: &fs::File) -> io::Result<u64> {
     #[cfg(unix)]
-    {
-        _ = path;
-        Ok(std::os::unix::fs::MetadataExt::nlink(found))
-    }
+    return Ok(std::os::unix::fs::MetadataExt::blocks(&file.metadata()?) * 512);
     #[cfg(windows)]
-    match found.is_file() {
-        true => super::windows::links(path),
-        false => Ok(1),
-    }
+    return super::windows::allocated(file);
 }
 
 fn kind_of(found: fs::FileType) -> FileKind {

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | batched reads and writes | one call after the other |
 //! | direct I/O | through the operating system's cache |
-//! | [`File::punch_hole`] | writes zeros, so the file gives no space back |
+//! | [`File::punch_hole`] | gives space back on macOS and Windows; on Linux, and where the file system cannot do it, writes zeros |
 //! | [`File::allocate`] | makes the file longer; the file system may still run out of space |
 //! | [`FileSystem::clone_file`], [`File::open_window`], [`File::advise`] | nothing |
 //!
@@ -27,6 +27,8 @@ use std::sync::Arc;
 use cambium_base::{Error, Result};
 
 use super::sync_queue::SyncReadQueue;
+#[cfg(windows)]
+use super::windows::punch_hole;
 use super::{common, lock, positioned};
 use crate::batch::{BatchOptions, ReadBackend, ReadQueue};
 use crate::file_system::{
@@ -143,6 +145,31 @@ impl FileSystem for PortableFileSystem {
     }
 }
 
+/// Gives the space of a range back; an error where that is not possible, also for a range that
+/// does not keep to the file system's blocks.
+#[cfg(target_vendor = "apple")]
+fn punch_hole(file: &fs::File, start: u64, end: u64) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let as_signed = |offset| libc::off_t::try_from(offset).map_err(io::Error::other);
+    let hole = libc::fpunchhole_t {
+        fp_flags: 0,
+        reserved: 0,
+        fp_offset: as_signed(start)?,
+        fp_length: as_signed(end - start)?,
+    };
+    // SAFETY: the descriptor is open while `file` is borrowed; the call reads `hole`, which
+    // has the layout that this command takes.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_PUNCHHOLE, &raw const hole) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(any(windows, target_vendor = "apple")))]
+fn punch_hole(_file: &fs::File, _start: u64, _end: u64) -> io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
+}
+
 /// An open file.
 #[derive(Debug)]
 struct PortableFile {
@@ -227,6 +254,9 @@ impl File for PortableFile {
 
     fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
         let end = self.end_of(offset, length)?.min(self.length()?);
+        if offset >= end || punch_hole(&self.file, offset, end).is_ok() {
+            return Ok(());
+        }
         let mut position = offset;
         while position < end {
             let count = (end - position).min(ZEROS.len() as u64) as usize;
@@ -243,8 +273,7 @@ impl File for PortableFile {
     fn advise(&self, _offset: u64, _length: u64, _advice: Advice) {}
 
     fn allocated_bytes(&self) -> Result<u64> {
-        let found = self.file.metadata().map_err(self.failed("stat"))?;
-        Ok(common::allocated(&found))
+        common::allocated(&self.file).map_err(self.failed("stat"))
     }
 
     fn alignment(&self) -> Alignment {

@@ -1,5 +1,5 @@
 //! The calls of Windows that the standard library does not offer: locks of a range, the
-//! identity of a file, free space.
+//! identity of a file, free space, holes.
 
 use std::ffi::c_void;
 use std::fs::{self, File};
@@ -42,7 +42,26 @@ struct FileInformation {
     index: u32,
 }
 
+/// `FILE_STANDARD_INFO`.
+#[repr(C)]
+#[derive(Default)]
+struct StandardInformation {
+    allocated: i64,
+    end: i64,
+    links: u32,
+    flags: [u8; 4],
+}
+
+/// `FILE_ZERO_DATA_INFORMATION`.
+#[repr(C)]
+struct ZeroRange {
+    start: i64,
+    end: i64,
+}
+
 const _: () = assert!(size_of::<FileInformation>() == 52);
+const _: () = assert!(size_of::<StandardInformation>() == 24);
+const _: () = assert!(size_of::<ZeroRange>() == 16);
 const _: () = assert!(size_of::<Overlapped>() == 3 * size_of::<usize>() + 8);
 
 #[link(name = "kernel32")]
@@ -63,6 +82,22 @@ unsafe extern "system" {
         overlapped: *mut Overlapped,
     ) -> i32;
     fn GetFileInformationByHandle(file: RawHandle, information: *mut FileInformation) -> i32;
+    fn GetFileInformationByHandleEx(
+        file: RawHandle,
+        class: u32,
+        information: *mut c_void,
+        bytes: u32,
+    ) -> i32;
+    fn DeviceIoControl(
+        file: RawHandle,
+        code: u32,
+        input: *const c_void,
+        input_bytes: u32,
+        output: *mut c_void,
+        output_bytes: u32,
+        returned: *mut u32,
+        overlapped: *mut Overlapped,
+    ) -> i32;
     fn GetDiskFreeSpaceExW(
         folder: *const u16,
         available: *mut u64,
@@ -142,9 +177,58 @@ pub(super) fn create_for_reading(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
+fn standard(file: &File) -> io::Result<StandardInformation> {
+    /// `FileStandardInfo`.
+    const CLASS: u32 = 1;
+    let mut found = StandardInformation::default();
+    let bytes = size_of::<StandardInformation>() as u32;
+    let place = (&raw mut found).cast();
+    // SAFETY: the handle is open while `file` is borrowed, and for this class the call writes
+    // a structure of this layout (asserted above), and no more than `bytes`, to `found`.
+    answer(unsafe { GetFileInformationByHandleEx(file.as_raw_handle(), CLASS, place, bytes) })?;
+    Ok(found)
+}
+
+/// Bytes that a file takes on the device.
+pub(super) fn allocated(file: &File) -> io::Result<u64> {
+    Ok(u64::try_from(standard(file)?.allocated).unwrap_or(0))
+}
+
 /// Names that lead to a file.
-pub(super) fn links(path: &Path) -> io::Result<u64> {
-    Ok(u64::from(information(&File::open(path)?)?.links))
+pub(super) fn links(file: &File) -> io::Result<u64> {
+    Ok(u64::from(standard(file)?.links))
+}
+
+/// Gives the space of a range back, which reads as zeros then; an error where the volume
+/// cannot do that.
+pub(super) fn punch_hole(file: &File, start: u64, end: u64) -> io::Result<()> {
+    const SET_SPARSE: u32 = 0x0009_00c4;
+    const SET_ZERO_DATA: u32 = 0x0009_80c8;
+    let as_signed = |offset| i64::try_from(offset).map_err(io::Error::other);
+    let range = ZeroRange {
+        start: as_signed(start)?,
+        end: as_signed(end)?,
+    };
+    control(file, SET_SPARSE, &[])?;
+    control(file, SET_ZERO_DATA, &[range])
+}
+
+fn control(file: &File, code: u32, input: &[ZeroRange]) -> io::Result<()> {
+    let mut returned = 0;
+    // SAFETY: the handle is open while `file` is borrowed, and not overlapped, so the call has
+    // ended when it returns. It reads `input` by its size, and writes to `returned` alone.
+    answer(unsafe {
+        DeviceIoControl(
+            file.as_raw_handle(),
+            code,
+            input.as_ptr().cast(),
+            size_of_val(input) as u32,
+            std::ptr::null_mut(),
+            0,
+            &raw mut returned,
+            std::ptr::null_mut(),
+        )
+    })
 }
 
 /// Space of the volume that holds a folder.

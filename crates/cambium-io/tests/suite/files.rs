@@ -189,6 +189,20 @@ fn allocated_space_keeps_what_was_there() {
 }
 
 #[test]
+fn a_hole_reads_as_zeros_and_leaves_what_lies_beside_it() {
+    let folder = folder();
+    let file = written(&folder.path().join("a"), &vec![7; 1 << 20]);
+    file.punch_hole(4096, 700_000).unwrap();
+    file.punch_hole(2 << 20, 4096).unwrap();
+    let mut found = vec![1; 1 << 20];
+    file.read_exact_at(&mut found, 0).unwrap();
+    let mut expected = vec![7; 1 << 20];
+    expected[4096..704_096].fill(0);
+    assert!(found == expected);
+    assert_eq!(file.length().unwrap(), 1 << 20);
+}
+
+#[test]
 fn folders_are_listed_sorted_with_kinds() {
     let folder = folder();
     let root = folder.path();
