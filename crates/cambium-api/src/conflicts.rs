@@ -492,6 +492,22 @@ mod tests {
     }
 
     #[test]
+    fn a_range_of_a_namespace_ends_with_it() {
+        let last = u16::MAX;
+        let mut reads = ReadSet::new(SequenceNumber(10));
+        for namespace in [3, last] {
+            reads.add_key(full_key(namespace, b"oak"));
+        }
+        let on = |write| conflict(&reads, &[(11, write)]).is_some();
+        assert!(on(Written::RangeOf(3, b"o", Some(b"p"))));
+        assert!(!on(Written::RangeOf(3, b"", Some(b"oak"))));
+        assert!(on(Written::RangeOf(3, b"", None)) && !on(Written::RangeOf(3, b"p", None)));
+        assert!(!on(Written::RangeOf(2, b"", None)) && !on(Written::RangeOf(4, b"", None)));
+        assert!(on(Written::RangeOf(last, b"a", None)) && on(Written::Namespace(last)));
+        assert!(!on(Written::Namespace(2)) && !on(Written::Namespace(last - 1)));
+    }
+
+    #[test]
     fn memory_is_bounded_and_what_was_forgotten_is_known() {
         let recent = RecentWrites::default();
         let old = ReadSet::new(SequenceNumber(0));

@@ -45,7 +45,6 @@ use crate::format::{DatabaseHeader, NamespaceRoot, Root, header_record};
 use crate::index::{Change, Keys};
 use crate::nodes::NodeRuns;
 use crate::pieces::{MergedChanges, Source};
-use crate::ranges::{CoveredKeys, RangeSet};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Roots, View};
 
@@ -302,20 +301,6 @@ impl Core {
             runs: runs.taken,
             moved,
         })
-    }
-
-    /// The keys that a trie has in ranges.
-    pub fn covered_keys<'c>(
-        &'c self,
-        database: &'c Database,
-        root: &NamespaceRoot,
-        deleted: &RangeSet,
-    ) -> Option<CoveredKeys<'c>> {
-        if deleted.is_empty() || self.has_bug(SeededBug::FlushForgetsRanges) {
-            return None;
-        }
-        let cursor = self.index.cursor(root.root?);
-        Some(CoveredKeys::new(self, database, cursor, deleted))
     }
 
     /// Frees blocks for the nodes of this flush, none of them in the tail that it cleans.

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use cambium_api::Entry;
 use cambium_base::{Result, Value};
 use cambium_io::cache::Block;
 
@@ -34,18 +35,31 @@ pub(crate) struct OpenBlock {
 }
 
 impl OpenBlock {
-    /// One of its documents, which shares its memory.
-    pub fn document(&self, database: &Database, slot: usize) -> Result<Document> {
+    /// Key and value of one of its documents, which share its memory.
+    #[inline]
+    fn entry(&self, database: &Database, slot: usize) -> Result<Entry> {
         let payload = &self.bytes[self.payload.clone()];
         let (document, end) = database.document_of_block(self.start, payload, slot)?;
         let end = self.payload.start + end;
         let value_at = end - document.value.len();
         let key_at = value_at - document.key.len();
-        Ok(Document {
-            namespace: document.namespace,
-            sequence: document.sequence,
+        Ok(Entry {
             key: Value::part_of(&self.bytes, key_at..value_at),
             value: Value::part_of(&self.bytes, value_at..end),
+        })
+    }
+
+    /// One of its documents, which shares its memory.
+    pub fn document(&self, database: &Database, slot: usize) -> Result<Document> {
+        let payload = &self.bytes[self.payload.clone()];
+        let (document, _) = database.document_of_block(self.start, payload, slot)?;
+        let (namespace, sequence) = (document.namespace, document.sequence);
+        let Entry { key, value } = self.entry(database, slot)?;
+        Ok(Document {
+            namespace,
+            sequence,
+            key,
+            value,
         })
     }
 }
@@ -67,23 +81,70 @@ pub(crate) enum Stretch {
 impl Stretch {
     /// The next document; `None` after the last.
     pub fn next(&mut self, database: &Database) -> Result<Option<Document>> {
+        if let Stretch::Document(document) = self {
+            return Ok(document.take());
+        }
+        match self.take_slot() {
+            Some((block, slot)) => block.document(database, slot).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The next entry, if it lies in a packed block.
+    #[inline]
+    pub fn next_neighbour(&mut self, database: &Database) -> Result<Option<Entry>> {
+        match self.take_slot() {
+            Some((block, slot)) => block.entry(database, slot).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Goes past the next document of a packed block.
+    #[inline]
+    fn take_slot(&mut self) -> Option<(&OpenBlock, usize)> {
+        let Stretch::Neighbours {
+            block,
+            next,
+            left: left @ 1..,
+            ascending,
+        } = self
+        else {
+            return None;
+        };
+        let slot = *next;
+        *left -= 1;
+        *next = match *ascending {
+            true => slot + 1,
+            false => slot.wrapping_sub(1),
+        };
+        Some((block, slot))
+    }
+
+    /// Goes back before the document of a packed block that was taken last.
+    pub fn step_back(&mut self) {
+        let last = self.last_slot().map(|(_, slot)| slot);
+        if let (Some(last), Stretch::Neighbours { next, left, .. }) = (last, self) {
+            *next = last;
+            *left += 1;
+        }
+    }
+
+    /// The key of the document of a packed block that was taken last.
+    pub fn last_neighbour(&self, database: &Database) -> Option<Value> {
+        let (block, slot) = self.last_slot()?;
+        Some(block.entry(database, slot).ok()?.key)
+    }
+
+    fn last_slot(&self) -> Option<(&OpenBlock, usize)> {
         match self {
-            Stretch::Document(document) => Ok(document.take()),
-            Stretch::Neighbours { left: 0, .. } => Ok(None),
+            Stretch::Document(_) => None,
             Stretch::Neighbours {
                 block,
                 next,
-                left,
-                ascending,
-            } => {
-                let slot = *next;
-                *left -= 1;
-                *next = match *ascending {
-                    true => slot + 1,
-                    false => slot.wrapping_sub(1),
-                };
-                block.document(database, slot).map(Some)
-            }
+                ascending: true,
+                ..
+            } => Some((block, next.wrapping_sub(1))),
+            Stretch::Neighbours { block, next, .. } => Some((block, next.wrapping_add(1))),
         }
     }
 

@@ -21,8 +21,10 @@ use cambium_base::Result;
 use crate::core::Core;
 use crate::database::Database;
 use crate::document::DocumentAddress;
+use crate::format::NamespaceRoot;
 use crate::index::{IndexCursor, Keys};
 use crate::nodes::{Nodes, PassingNodes};
+use crate::seeded_bug::SeededBug;
 
 /// Ranges of keys, joined where they meet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -170,6 +172,22 @@ impl<'a> CoveredKeys<'a> {
         }
         self.together = (self.together * 4).min(MOST_READ_TOGETHER);
         Ok(())
+    }
+}
+
+impl Core {
+    /// The keys that a trie has in ranges.
+    pub fn covered_keys<'c>(
+        &'c self,
+        database: &'c Database,
+        root: &NamespaceRoot,
+        deleted: &RangeSet,
+    ) -> Option<CoveredKeys<'c>> {
+        if deleted.is_empty() || self.has_bug(SeededBug::FlushForgetsRanges) {
+            return None;
+        }
+        let cursor = self.index.cursor(root.root?);
+        Some(CoveredKeys::new(self, database, cursor, deleted))
     }
 }
 

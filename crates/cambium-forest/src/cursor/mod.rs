@@ -89,7 +89,11 @@ pub(crate) struct EntryCursor {
     window: usize,
     ended: bool,
     started: bool,
+    /// Nothing but the trie has entries left, and it stands within the range.
+    is_trie_alone: bool,
     last: Option<Value>,
+    /// The last entry is the trie's last neighbour, and not in `last`.
+    is_last_in_trie: bool,
 }
 
 impl EntryCursor {
@@ -119,7 +123,9 @@ impl EntryCursor {
             window: 1,
             ended: false,
             started: false,
+            is_trie_alone: false,
             last: None,
+            is_last_in_trie: false,
         }
     }
 
@@ -150,6 +156,8 @@ impl EntryCursor {
     /// Puts all sources at the first key at or after `key`, or at the first
     /// of all.
     fn place(&mut self, key: Option<&[u8]>) -> Result<()> {
+        self.keep_last();
+        self.is_trie_alone = false;
         self.ready.clear();
         self.nearest = None;
         self.ended = false;
@@ -323,11 +331,7 @@ impl EntryCursor {
         if self.range.contains(key) {
             return Judgement::Take;
         }
-        let behind = match self.direction {
-            Direction::Forward => self.range.to.as_deref().is_some_and(|to| key >= to),
-            Direction::Reverse => self.range.from.as_deref().is_some_and(|from| key < from),
-        };
-        if behind {
+        if self.is_behind(key) {
             Judgement::End
         } else {
             Judgement::Skip
@@ -342,13 +346,54 @@ impl EntryCursor {
                 break;
             };
             match self.judge(Some(&document.key)) {
-                Judgement::Take => return Ok(Some(document)),
+                Judgement::Take => {
+                    self.is_trie_alone = self.deleted.is_empty();
+                    return Ok(Some(document));
+                }
                 Judgement::Skip => {}
                 Judgement::End => break,
             }
         }
+        self.is_trie_alone = false;
         self.ended = true;
         Ok(None)
+    }
+
+    /// The next entry where it lies beside the last one in a packed block.
+    #[inline]
+    fn next_neighbour(&mut self) -> Result<Option<Entry>> {
+        if !self.is_trie_alone {
+            return Ok(None);
+        }
+        match self.trie.next_neighbour(&self.pin.view.database) {
+            Ok(Some(entry)) if !self.is_behind(&entry.key) => {
+                self.is_last_in_trie = true;
+                Ok(Some(entry))
+            }
+            Ok(None) => Ok(None),
+            behind_or_damaged => {
+                self.trie.step_back();
+                self.keep_last();
+                self.is_trie_alone = false;
+                self.ended = true;
+                behind_or_damaged.map(|_| None)
+            }
+        }
+    }
+
+    /// True if a key lies past the end of the range.
+    fn is_behind(&self, key: &[u8]) -> bool {
+        match self.direction {
+            Direction::Forward => self.range.to.as_deref().is_some_and(|to| key >= to),
+            Direction::Reverse => self.range.from.as_deref().is_some_and(|from| key < from),
+        }
+    }
+
+    /// Takes the key of the last entry before the trie goes on.
+    fn keep_last(&mut self) {
+        if std::mem::take(&mut self.is_last_in_trie) {
+            self.last = self.trie.last_neighbour(&self.pin.view.database);
+        }
     }
 
     /// Makes the next entries ready, their documents read together.
@@ -396,6 +441,7 @@ impl EntryCursor {
     /// The next entry as a document.
     pub fn next_document(&mut self) -> Result<Option<Document>> {
         self.pin.core.check_open()?;
+        self.keep_last();
         if !self.started {
             self.begin()?;
         }
@@ -414,7 +460,10 @@ impl EntryCursor {
 
     /// The key of the last entry answered.
     pub fn last_key(&self) -> Option<Value> {
-        self.last.clone()
+        match self.is_last_in_trie {
+            true => self.trie.last_neighbour(&self.pin.view.database),
+            false => self.last.clone(),
+        }
     }
 
     /// The next entry's key, its document read and verified.
@@ -441,6 +490,10 @@ impl Cursor for EntryCursor {
     }
 
     fn next(&mut self) -> Result<Option<Entry>> {
+        self.pin.core.check_open()?;
+        if let Some(entry) = self.next_neighbour()? {
+            return Ok(Some(entry));
+        }
         let document = self.next_document()?;
         if let Some(document) = &document {
             self.last = Some(document.key.clone());
@@ -456,6 +509,7 @@ impl Cursor for EntryCursor {
         if !self.started {
             self.begin()?;
         }
+        self.keep_last();
         let next = match self.ready.pop_front() {
             None if !self.ended => self.next_candidate()?,
             ready => ready,
@@ -490,11 +544,11 @@ impl Cursor for EntryCursor {
         if self.direction == Direction::Reverse {
             return None;
         }
-        Some(ResumeToken::from_bytes(match &self.last {
+        Some(ResumeToken::from_bytes(match self.last_key() {
             None => vec![TOKEN_BEGIN],
             Some(key) => {
                 let mut bytes = vec![TOKEN_BEHIND];
-                bytes.extend_from_slice(key);
+                bytes.extend_from_slice(&key);
                 bytes
             }
         }))

@@ -1,16 +1,16 @@
 //! What a cursor answers from a trie.
 //!
 //! Addresses are taken from the trie a leaf at a time. What they lead to is read ahead:
-//! first one document or packed block, then twice as many each time. A document of a
+//! one document or packed block at first, then as many each time as there were so far. A document of a
 //! packed block is made when the cursor comes to it, and no sooner.
 
 use std::collections::VecDeque;
 
-use cambium_api::Direction;
-use cambium_base::Result;
+use cambium_api::{Direction, Entry};
+use cambium_base::{Result, Value};
 
 use super::READ_AHEAD_BYTES;
-use crate::database::Document;
+use crate::database::{Database, Document};
 use crate::document::{DocumentAddress, PACKED_BLOCK_BYTES};
 use crate::index::IndexCursor;
 use crate::nodes::Nodes;
@@ -25,6 +25,8 @@ pub(super) struct TrieSource {
     front: Option<Document>,
     /// How many documents and blocks the next read brings.
     window: usize,
+    /// How many were read since the cursor was put where it began.
+    read: usize,
     ended: bool,
 }
 
@@ -35,6 +37,7 @@ impl TrieSource {
             ahead: VecDeque::new(),
             front: None,
             window: 1,
+            read: 0,
             ended: false,
         }
     }
@@ -44,6 +47,7 @@ impl TrieSource {
         self.ahead.clear();
         self.front = None;
         self.window = 1;
+        self.read = 0;
         self.ended = false;
     }
 
@@ -69,6 +73,27 @@ impl TrieSource {
     /// Takes it if it has a key.
     pub fn take_if(&mut self, key: &[u8]) {
         self.front.take_if(|front| *front.key == *key);
+    }
+
+    /// The next entry, if it is the next of the packed block at hand.
+    #[inline]
+    pub fn next_neighbour(&mut self, database: &Database) -> Result<Option<Entry>> {
+        match (&self.front, self.ahead.front_mut()) {
+            (None, Some(stretch)) => stretch.next_neighbour(database),
+            _ => Ok(None),
+        }
+    }
+
+    /// Goes back before the last neighbour.
+    pub fn step_back(&mut self) {
+        if let Some(stretch) = self.ahead.front_mut() {
+            stretch.step_back();
+        }
+    }
+
+    /// The key of the entry that was answered last as a neighbour.
+    pub fn last_neighbour(&self, database: &Database) -> Option<Value> {
+        self.ahead.front()?.last_neighbour(database)
     }
 
     /// The next document.
@@ -127,7 +152,8 @@ impl TrieSource {
         let most = pin.core.tuning.read_ahead;
         let keep = self.window < most;
         self.ahead = pin.core.stretches(database, &addresses, keep)?;
-        self.window = (self.window * 2).min(most);
+        self.read += self.window;
+        self.window = self.read.min(most);
         Ok(())
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::support::{Model, contents, options};
 use cambium_api::{
-    CompactOptions, Direction, Durability, Engine, EngineKind, Error, FindingKind, KeyRange,
+    CompactOptions, Direction, Durability, Engine, EngineKind, Error, FindingKind, IterationOrder,
+    KeyRange,
 };
 use cambium_forest::Forest;
 use cambium_io::{Environment, OpenOptions};
@@ -133,6 +134,43 @@ fn what_is_packed_is_read_as_before_both_ways_and_carried_over_again() {
         let checked = Forest.check(&environment, Path::new(PATH), &none, &());
         assert!(checked.unwrap().is_sound());
     }
+}
+
+#[test]
+fn a_walk_is_resumed_behind_any_entry_of_a_block() {
+    let environment = Environment::memory();
+    let store = create(&environment, &[]);
+    let mut model = Model::new();
+    for number in 0..200 {
+        // Some are records of their own, between blocks.
+        let bytes = if number % 23 == 0 { 3_000 } else { 40 };
+        put(&*store, &mut model, number, bytes);
+    }
+    compact(&*store);
+    let keys: Vec<&Vec<u8>> = model.keys().collect();
+    let mut cursor = store.iterate(IterationOrder::Key, None).unwrap();
+    for place in 0..=keys.len() {
+        let token = cursor.resume_token().unwrap();
+        let mut resumed = store.iterate(IterationOrder::Key, Some(&token)).unwrap();
+        let next = cursor.next().unwrap().map(|entry| entry.key);
+        assert_eq!(next.as_deref(), keys.get(place).map(|key| &key[..]));
+        assert_eq!(resumed.next().unwrap().map(|entry| entry.key), next);
+    }
+    // Behind the end of a range the token is that of its last entry.
+    let range = KeyRange::between(keys[20], keys[60]);
+    let mut cursor = store.scan(&range, Direction::Forward).unwrap();
+    let mut count = 0;
+    while cursor.next().unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, 40);
+    assert!(cursor.next().unwrap().is_none());
+    let token = cursor.resume_token().unwrap();
+    let mut resumed = store.iterate(IterationOrder::Key, Some(&token)).unwrap();
+    assert_eq!(resumed.next_key().unwrap().as_deref(), Some(&keys[60][..]));
+    cursor.seek(keys[30]).unwrap();
+    assert_eq!(cursor.next_key().unwrap().as_deref(), Some(&keys[30][..]));
+    assert_eq!(*cursor.next().unwrap().unwrap().key, keys[31][..]);
 }
 
 #[test]
