@@ -9,8 +9,7 @@
 #![allow(unsafe_code)]
 
 use std::cmp::Ordering;
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -105,7 +104,22 @@ pub unsafe fn path<'a>(start: *const c_char) -> Result<&'a Path> {
     if bytes.is_empty() {
         return Err(Error::InvalidArgument("the path is empty".to_string()));
     }
-    Ok(Path::new(OsStr::from_bytes(bytes)))
+    path_of(bytes)
+}
+
+/// A path of bytes, as Unix has them.
+#[cfg(unix)]
+fn path_of(bytes: &[u8]) -> Result<&Path> {
+    let path: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(bytes);
+    Ok(Path::new(path))
+}
+
+/// A path of UTF-8: the other paths of Windows have no bytes.
+#[cfg(not(unix))]
+fn path_of(bytes: &[u8]) -> Result<&Path> {
+    let text = std::str::from_utf8(bytes);
+    text.map(Path::new)
+        .map_err(|error| Error::InvalidArgument(format!("the path is no UTF-8: {error}")))
 }
 
 /// Gives an out-parameter its value; nothing where it is null.

@@ -67,7 +67,8 @@ pub use file_system::{
 pub use kept_queue::{KeptQueue, read_all_kept};
 pub use read_pool::ReadPool;
 pub use real::{
-    RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness, ThreadExecutor, resident_pages,
+    PortableFileSystem, RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness,
+    ThreadExecutor, resident_pages,
 };
 pub use recording::{IoCounters, Recorder, RecordingFileSystem};
 pub use step::{Executor, StepOutcome, Task};

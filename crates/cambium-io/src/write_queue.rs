@@ -64,7 +64,10 @@ impl WriteRequest {
     }
 
     /// Writes all of it, durably, by a plain call.
-    pub(crate) fn write_synced(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// Of [`File::write_synced_at`].
+    pub fn write_synced(&self) -> Result<()> {
         self.file.write_synced_at(&self.rest(0), self.offset)
     }
 

@@ -1,9 +1,7 @@
 //! Python's values as ours: bytes, paths, and the bounds of iterators.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
 use std::ops::Bound as Edge;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use cambium::{Durability, KeyRange};
@@ -64,10 +62,8 @@ pub fn compression_of(name: Option<&str>) -> PyResult<Option<(String, String)>> 
 
 /// A path as `str`, `bytes` or an object of `os.PathLike`.
 pub fn path(argument: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
-    if let Ok(bytes) = argument.cast::<PyBytes>() {
-        return Ok(PathBuf::from(OsStr::from_bytes(bytes.as_bytes())));
-    }
-    argument.extract()
+    let os = argument.py().import("os")?;
+    os.call_method1("fsdecode", (argument,))?.extract()
 }
 
 /// How safe a write is when it returns.

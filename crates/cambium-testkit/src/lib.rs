@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod broken;
+#[cfg(unix)]
 pub mod c_programs;
 pub mod checkpoints;
 pub mod conformance;

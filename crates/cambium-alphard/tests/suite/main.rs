@@ -17,6 +17,7 @@ mod failures;
 mod flights;
 mod golden;
 mod kept;
+#[cfg(target_os = "linux")]
 mod loop_device;
 mod mirror;
 mod states;

@@ -30,6 +30,7 @@ use std::sync::{Arc, PoisonError};
 use cambium_base::Error;
 
 use crate::memory_budget::{self, MemoryBudget};
+use crate::real::machine_memory;
 use crate::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -143,12 +144,6 @@ fn weight(block: &Block) -> u64 {
     let bytes = (block.len() + BLOCK_HEADER_BYTES) as u64;
     let step = (bytes.next_power_of_two() / 8).max(16);
     bytes.next_multiple_of(step) + OVERHEAD_BYTES
-}
-
-/// Bytes of memory that the machine has.
-fn machine_memory() -> u64 {
-    let found = rustix::system::sysinfo();
-    (found.totalram as u64).saturating_mul(u64::from(found.mem_unit))
 }
 
 impl BlockCache {

@@ -16,6 +16,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{FallocateFlags, FileType, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
+use super::common::end_of;
 use super::{alignment, window};
 use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
 use crate::waiting::may_wait;
@@ -388,13 +389,4 @@ impl File for RealFile {
 
 fn no_progress(path: &Path) -> Error {
     Error::io("write", path, io::Error::from(io::ErrorKind::WriteZero))
-}
-
-fn end_of(path: &Path, offset: u64, length: u64) -> Result<u64> {
-    offset.checked_add(length).ok_or_else(|| {
-        Error::InvalidArgument(format!(
-            "{}: {length} bytes from offset {offset} pass the largest offset",
-            path.display()
-        ))
-    })
 }

@@ -1,10 +1,11 @@
 //! Advisory locks on a file, with the owner's process id.
 //!
-//! `flock` belongs to the open file, not to the process: two handles of one
-//! process exclude each other, and closing an unrelated handle of the same
-//! file does not give the lock up, as it would with `fcntl` locks. A process that is
-//! forked has the open file too, at least until it runs another program: so the lock is
-//! given back by a call, which counts for every copy, and never by a forked process.
+//! The lock (`flock`, on Windows a lock on a byte far behind every file's end) belongs to
+//! the open file, not to the process: two handles of one process exclude each other, and
+//! closing an unrelated handle of the same file does not release the lock, as it would
+//! with `fcntl` locks. A forked process has the open file too, at least until it runs
+//! another program. So an explicit call releases the lock, for every copy of the handle,
+//! and a forked process never makes that call.
 //!
 //! The lock file holds the process id of the exclusive owner as decimal text
 //! and a line feed, for messages alone; the kernel's lock decides. It is
@@ -13,14 +14,18 @@
 //! not blamed on a process long gone. Between taking the lock and writing the id
 //! a moment passes, so whoever is refused looks for the id a few times.
 
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::{Errno, retry_on_intr};
 
+#[cfg(unix)]
+use super::flock as system;
+use super::positioned;
+#[cfg(windows)]
+use super::windows as system;
 use crate::file_system::{FileLock, LockMode};
 
 /// How often whoever is refused looks for the owner's id, and the time between.
@@ -33,7 +38,7 @@ const MOST_TRIES: u32 = 10;
 /// A held lock.
 #[derive(Debug)]
 pub(super) struct RealLock {
-    descriptor: OwnedFd,
+    file: File,
     mode: LockMode,
     /// The process that took it.
     process: u32,
@@ -59,42 +64,35 @@ impl RealLock {
     /// True if the path still leads to what is locked: who gives a folder back removes the
     /// file, and somebody else may have made it anew.
     fn is_of(&self, path: &Path) -> bool {
-        match (rustix::fs::fstat(&self.descriptor), rustix::fs::stat(path)) {
-            (Ok(held), Ok(there)) => (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino),
-            (_, Err(Errno::NOENT)) => false,
+        match (system::identity(&self.file), system::identity_of(path)) {
+            (Ok(held), Ok(there)) => held == there,
+            (_, Err(error)) if error.kind() == ErrorKind::NotFound => false,
             // Where that cannot be told it is taken for the same.
             _ => true,
         }
     }
 
     fn acquire_once(path: &Path, mode: LockMode) -> Result<Self> {
-        let failed = |errno: Errno| Error::io("lock", path, errno.into());
-        let descriptor = open_lock_file(path, mode).map_err(failed)?;
-        let operation = match mode {
-            LockMode::Shared | LockMode::SharedData => FlockOperation::NonBlockingLockShared,
-            LockMode::Exclusive | LockMode::Alone => FlockOperation::NonBlockingLockExclusive,
-        };
-        match retry_on_intr(|| rustix::fs::flock(&descriptor, operation)) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                return Err(Error::Locked {
-                    path: path.to_path_buf(),
-                    owner: match mode {
-                        // What is in a file of data is no process id.
-                        LockMode::Alone | LockMode::SharedData => None,
-                        _ => find_owner(&descriptor),
-                    },
-                });
-            }
-            Err(errno) => return Err(failed(errno)),
+        let failed = |error| Error::io("lock", path, error);
+        let file = open_lock_file(path, mode).map_err(failed)?;
+        let is_exclusive = matches!(mode, LockMode::Exclusive | LockMode::Alone);
+        if !system::try_lock(&file, is_exclusive).map_err(failed)? {
+            return Err(Error::Locked {
+                path: path.to_path_buf(),
+                owner: match mode {
+                    // What is in a file of data is no process id.
+                    LockMode::Alone | LockMode::SharedData => None,
+                    _ => find_owner(&file),
+                },
+            });
         }
         if mode == LockMode::Exclusive {
             // Best effort: on a full disk the store must still open, so that
             // something can be deleted; only the message loses the id.
-            let _ = write_owner(&descriptor);
+            let _ = write_owner(&file);
         }
         Ok(RealLock {
-            descriptor,
+            file,
             mode,
             process: std::process::id(),
         })
@@ -109,59 +107,73 @@ impl Drop for RealLock {
         }
         if self.mode == LockMode::Exclusive {
             // A stale id is harmless, see above.
-            let _ = rustix::fs::ftruncate(&self.descriptor, 0);
+            let _ = self.file.set_len(0);
         }
         // The close would unlock as well, were it the only one.
-        let _ = retry_on_intr(|| rustix::fs::flock(&self.descriptor, FlockOperation::Unlock));
+        system::unlock(&self.file);
     }
 }
 
-fn open_lock_file(path: &Path, mode: LockMode) -> rustix::io::Result<OwnedFd> {
-    let open = |flags: OFlags| {
-        let flags = flags | OFlags::CLOEXEC;
-        retry_on_intr(|| rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)))
+fn open_lock_file(path: &Path, mode: LockMode) -> io::Result<File> {
+    let reading = || OpenOptions::new().read(true).open(path);
+    let writing = |create| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(create).open(path)
     };
     match mode {
-        LockMode::Shared => open(OFlags::RDONLY | OFlags::CREATE),
-        LockMode::SharedData => open(OFlags::RDONLY),
-        LockMode::Exclusive => open(OFlags::RDWR | OFlags::CREATE),
+        // Only who may write makes the file; who may only read takes the one that is there.
+        LockMode::Shared => match reading() {
+            Err(error) if error.kind() == ErrorKind::NotFound => system::create_for_reading(path),
+            other => other,
+        },
+        LockMode::SharedData => reading(),
+        LockMode::Exclusive => writing(true),
         // Over NFS only who may write can have it alone. A file of data that is gone is not
         // made anew.
-        LockMode::Alone => match open(OFlags::RDWR) {
-            Err(Errno::ROFS | Errno::ACCESS) => open(OFlags::RDONLY),
+        LockMode::Alone => match writing(false) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                reading()
+            }
             other => other,
         },
     }
 }
 
-fn write_owner(descriptor: &OwnedFd) -> rustix::io::Result<()> {
+fn write_owner(file: &File) -> io::Result<()> {
     let text = format!("{}\n", std::process::id());
-    rustix::fs::ftruncate(descriptor, 0)?;
+    file.set_len(0)?;
     // A few bytes at the start of a file are never written short, and a torn
     // id would only spoil a message.
-    retry_on_intr(|| rustix::io::pwrite(descriptor, text.as_bytes(), 0))?;
+    positioned::write(file, text.as_bytes(), 0)?;
     Ok(())
 }
 
 /// The process that holds the lock, waited for while it has not said so yet.
-fn find_owner(descriptor: &OwnedFd) -> Option<u32> {
+fn find_owner(file: &File) -> Option<u32> {
     for _ in 1..LOOKS {
-        if let Some(owner) = read_owner(descriptor) {
+        if let Some(owner) = read_owner(file) {
             return Some(owner);
         }
         std::thread::sleep(BETWEEN_LOOKS);
     }
-    read_owner(descriptor)
+    read_owner(file)
 }
 
 /// The process id in a lock file, if that process runs.
-fn read_owner(descriptor: &OwnedFd) -> Option<u32> {
+fn read_owner(file: &File) -> Option<u32> {
     let mut text = [0; 16];
-    let count = retry_on_intr(|| rustix::io::pread(descriptor, &mut text[..], 0)).ok()?;
+    let count = positioned::read(file, &mut text, 0).ok()?;
     let text = std::str::from_utf8(text.get(..count)?).ok()?;
     let owner: u32 = text.strip_suffix('\n')?.parse().ok()?;
-    let processes = PathBuf::from("/proc");
-    let runs = !processes.join("self").exists() || processes.join(owner.to_string()).exists();
+    // Other systems do not list processes as folders; the id is reported as it is.
+    let processes = Path::new("/proc");
+    let is_listed = cfg!(target_os = "linux") && processes.join("self").exists();
+    let runs = !is_listed || processes.join(owner.to_string()).exists();
     runs.then_some(owner)
 }
 
@@ -178,7 +190,7 @@ mod tests {
         let take = || RealLock::acquire(&path, LockMode::Exclusive);
         let lock = take().unwrap();
         // What a process has that was forked meanwhile.
-        let copy = rustix::io::dup(&lock.descriptor).unwrap();
+        let copy = lock.file.try_clone().unwrap();
         assert!(matches!(take(), Err(Error::Locked { .. })));
         drop(lock);
         drop(take().unwrap());
@@ -212,19 +224,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("LOCK");
         let lock = RealLock::acquire(&path, LockMode::Exclusive).unwrap();
-        rustix::fs::ftruncate(&lock.descriptor, 0).unwrap();
+        lock.file.set_len(0).unwrap();
         let refused = RealLock::acquire(&path, LockMode::Exclusive);
         assert!(matches!(refused, Err(Error::Locked { owner: None, .. })));
         // The id may be written at any time: found at once, after a look, or never.
         let id = std::thread::scope(|scope| {
             let looking = scope.spawn(|| {
                 loop {
-                    if let Some(owner) = find_owner(&lock.descriptor) {
+                    if let Some(owner) = find_owner(&lock.file) {
                         break owner;
                     }
                 }
             });
-            write_owner(&lock.descriptor).unwrap();
+            write_owner(&lock.file).unwrap();
             looking.join().unwrap()
         });
         assert_eq!(id, std::process::id());
@@ -237,7 +249,7 @@ mod tests {
         let path = folder.path().join("LOCK");
         let lock = RealLock::acquire(&path, LockMode::Exclusive).unwrap();
         let forked = RealLock {
-            descriptor: rustix::io::dup(&lock.descriptor).unwrap(),
+            file: lock.file.try_clone().unwrap(),
             mode: LockMode::Exclusive,
             process: std::process::id() + 1,
         };

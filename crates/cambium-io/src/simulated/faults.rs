@@ -45,15 +45,20 @@ pub enum ErrorNumber {
     TooManyFiles,
 }
 
+/// The operating system's numbers, in the order of [`ErrorNumber`].
+const NUMBERS: [i32; 4] = if cfg!(windows) {
+    // ERROR_IO_DEVICE, ERROR_DISK_FULL, ERROR_DISK_QUOTA_EXCEEDED, ERROR_TOO_MANY_OPEN_FILES
+    [1117, 112, 1295, 4]
+} else if cfg!(target_os = "linux") {
+    [5, 28, 122, 24]
+} else {
+    [5, 28, 69, 24]
+};
+
 impl ErrorNumber {
     /// The error as the standard library gives it.
     pub(super) fn to_error(self) -> std::io::Error {
-        std::io::Error::from_raw_os_error(match self {
-            ErrorNumber::InputOutput => 5,
-            ErrorNumber::NoSpace => 28,
-            ErrorNumber::Quota => 122,
-            ErrorNumber::TooManyFiles => 24,
-        })
+        std::io::Error::from_raw_os_error(NUMBERS[self as usize])
     }
 }
 

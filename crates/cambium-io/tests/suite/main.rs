@@ -3,8 +3,13 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
+#[cfg(target_os = "linux")]
 mod full_disk;
+#[cfg(target_os = "linux")]
+mod linux_files;
+mod portable;
 mod read_queues;
-mod real_files;
+#[cfg(target_os = "linux")]
+mod real;
 mod recording;
 mod sharing;

@@ -93,7 +93,8 @@ fn every_back_end_reads_the_same_bytes_at_every_depth() {
     let path = folder.path().join("data");
     let content = content();
     std::fs::write(&path, &content).unwrap();
-    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    let written = RealFileSystem.open(&path, OpenOptions::WRITE);
+    written.unwrap().sync_data().unwrap();
     for direct in [false, true] {
         let Some(file) = open(&path, direct) else {
             continue;
@@ -186,7 +187,8 @@ fn a_queue_may_move_between_threads_with_reads_under_way() {
     let path = folder.path().join("data");
     let content = content();
     std::fs::write(&path, &content).unwrap();
-    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    let written = RealFileSystem.open(&path, OpenOptions::WRITE);
+    written.unwrap().sync_data().unwrap();
     for direct in [false, true] {
         let Some(file) = open(&path, direct) else {
             continue;
@@ -235,7 +237,8 @@ fn a_queue_that_is_dropped_waits_for_what_is_under_way() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
     std::fs::write(&path, content()).unwrap();
-    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    let written = RealFileSystem.open(&path, OpenOptions::WRITE);
+    written.unwrap().sync_data().unwrap();
     let Some(file) = open(&path, true) else {
         return;
     };
@@ -268,7 +271,8 @@ fn batches_cost_few_system_calls() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");
     std::fs::write(&path, content()).unwrap();
-    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+    let written = RealFileSystem.open(&path, OpenOptions::WRITE);
+    written.unwrap().sync_data().unwrap();
     let Some(file) = open(&path, true) else {
         return;
     };

@@ -80,7 +80,7 @@ fn failures_are_recorded_with_their_reason() {
     files.open(&root.join("a"), OpenOptions::READ).unwrap_err();
     let text = recorder.take();
     assert!(
-        text.starts_with("open a read -> failed: ") && text.contains("No such file"),
+        text.starts_with("open a read -> failed: ") && text.contains("(os error 2)"),
         "{text}"
     );
 }

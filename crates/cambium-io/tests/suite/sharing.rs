@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cambium_io::memory::MemoryFileSystem;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
-use cambium_io::{FileSystem, OpenOptions, RealFileSystem};
+use cambium_io::{FileSystem, OpenOptions, PortableFileSystem, RealFileSystem};
 
 fn read(files: &dyn FileSystem, path: &Path) -> Vec<u8> {
     let file = files.open(path, OpenOptions::READ).unwrap();
@@ -34,6 +34,7 @@ fn a_link_is_a_second_name(files: &dyn FileSystem, folder: &Path) {
     file.write_at(b"ash", 0).unwrap();
     assert_eq!(read(files, &second), b"ash");
     assert!(files.link(&first, &second).is_err(), "a name in use");
+    drop(file);
     files.remove(&first).unwrap();
     assert_eq!(files.metadata(&second).unwrap().unwrap().links, 1);
     assert_eq!(read(files, &second), b"ash");
@@ -64,6 +65,7 @@ fn a_clone_is_another_file(files: &dyn FileSystem, folder: &Path) -> bool {
 fn the_real_file_system_links_and_clones_where_it_can() {
     let folder = tempfile::tempdir().unwrap();
     a_link_is_a_second_name(&RealFileSystem, folder.path());
+    a_link_is_a_second_name(&PortableFileSystem, folder.path());
     a_clone_is_another_file(&RealFileSystem, folder.path());
 }
 

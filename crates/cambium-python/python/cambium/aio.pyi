@@ -3,7 +3,11 @@ from concurrent.futures import Executor
 from types import TracebackType
 from typing import Any, Optional, TypeVar
 
-from . import DB, Buffer, Namespace, PrefixedDB, Transaction, WriteBatch
+from typing_extensions import Buffer
+
+from . import DB, Namespace, PrefixedDB, Transaction, WriteBatch
+
+__all__ = ["AsyncDB", "open"]
 
 _T = TypeVar("_T")
 

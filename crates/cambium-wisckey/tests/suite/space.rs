@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{Durability, Engine, EngineKind, KeyRange, OptionValues};
-use cambium_io::Environment;
 use cambium_io::simulated::SimulatedDisk;
+use cambium_io::{Environment, FileKind, FileSystem};
 use cambium_wisckey::Wisckey;
 
 const FOLDER: &str = "/store";
@@ -198,18 +198,18 @@ enum Deletes {
 
 /// Bytes that the file system has given to a store, but for those that it holds back.
 fn disk_bytes(folder: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
+    let files = cambium_io::RealFileSystem;
     let mut bytes = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
         // A file may go while this looks.
-        let Ok(metadata) = entry.metadata() else {
+        let Some(metadata) = files.metadata(&entry.path()).unwrap() else {
             continue;
         };
-        bytes += match metadata.is_dir() {
-            true => disk_bytes(&entry.path()),
-            false if entry.file_name() == "reserve" => 0,
-            false => metadata.blocks() * 512,
+        bytes += match metadata.kind {
+            FileKind::Directory => disk_bytes(&entry.path()),
+            _ if entry.file_name() == "reserve" => 0,
+            _ => metadata.allocated,
         };
     }
     bytes

@@ -17,17 +17,15 @@
 mod aio;
 mod choice;
 mod slots;
-mod sync;
 mod uring;
 mod uring_writes;
 mod ways;
 
 use cambium_base::Result;
 
+use super::sync_queue::SyncReadQueue;
 use crate::batch::{BatchOptions, ReadBackend, ReadQueue};
 use crate::write_queue::{SyncWriteQueue, WriteQueue};
-
-pub use sync::SyncReadQueue;
 
 /// Most bytes asked for in one system call; longer reads are continued. Keeps
 /// lengths within what the kernel takes (2 GiB less a page).
