@@ -120,7 +120,12 @@ pub(crate) struct Cleaning {
     /// A flush with a cleaning has not come to its end: the log may have blocks that no sync
     /// covers, and nothing repeats it.
     pub unfinished: AtomicBool,
+    /// The file system writes zeros instead.
+    makes_no_holes: AtomicBool,
 }
+
+/// Smaller holes do not tell whether the file system makes any: it counts in blocks.
+const LEAST_JUDGED: u64 = 1 << 20;
 
 #[derive(Debug)]
 struct Cleaned {
@@ -128,7 +133,7 @@ struct Cleaned {
     until: u64,
     /// Views from before the flush that cleaned it.
     readers: Weak<Era>,
-    /// Another process reads the file, or the file system makes no holes.
+    /// Another process reads the file, or making the hole failed.
     is_stuck: bool,
 }
 
@@ -144,6 +149,7 @@ impl Core {
             && tuning.threshold < 100
             && header.snapshots.is_empty()
             && self.view.load().database.log.end() < OFFSET_LIMIT / PART_OF_OFFSETS
+            && !self.cleaning.makes_no_holes.load(Ordering::Relaxed)
             && !is_stuck()
     }
 
@@ -419,19 +425,28 @@ impl Core {
         }
         match is_current.then(|| self.punch(&one.database, one.until)) {
             Some(Err(_)) => one.is_stuck = true,
-            _ => *cleaned = None,
+            Some(Ok(false)) => {
+                // From now on compactions give space back.
+                self.cleaning.makes_no_holes.store(true, Ordering::Relaxed);
+                *cleaned = None;
+            }
+            Some(Ok(true)) | None => *cleaned = None,
         }
     }
 
-    /// Makes a hole of the log before an offset.
+    /// Makes a hole of the log before an offset; false where the file system made none and
+    /// zeros lie there.
     ///
     /// # Errors
     /// `Locked` while another process reads the file.
-    pub fn punch(&self, database: &Database, until: u64) -> Result<()> {
+    pub fn punch(&self, database: &Database, until: u64) -> Result<bool> {
         let file_system = &self.environment.file_system;
         let _alone = file_system.lock(database.path(), LockMode::Alone)?;
         let first = database.shape.first_offset();
         let file = database.log.file();
-        file.punch_hole(first, until.saturating_sub(first))
+        let hole = until.saturating_sub(first);
+        file.punch_hole(first, hole)?;
+        let rest = file.length()?.saturating_sub(hole / 2);
+        Ok(hole < LEAST_JUDGED || file.allocated_bytes()? <= rest)
     }
 }

@@ -105,6 +105,30 @@ fn space_stays_bounded_and_every_answer_right() {
 }
 
 #[test]
+fn where_no_holes_can_be_made_compactions_give_space_back() {
+    let environment = Environment {
+        file_system: Arc::new(cambium_io::PortableFileSystem),
+        ..Environment::real()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Forest.create(&environment, &path, &settings(&[])).unwrap();
+    let bytes = || {
+        let entries = std::fs::read_dir(&path).unwrap();
+        let lengths = entries.map(|entry| entry.unwrap().metadata().unwrap().len());
+        lengths.sum::<u64>()
+    };
+    let mut model = Model::new();
+    for round in 0..40 {
+        overwrite(&*store, &mut model, round);
+    }
+    assert_eq!(contents(&*store), model);
+    assert!(number(&*store, "compactions") > 0);
+    // All that was written is some 8 MB.
+    assert!(bytes() < 3 << 20, "{}", bytes());
+}
+
+#[test]
 fn a_store_of_which_everything_is_deleted_gives_everything_back() {
     let environment = Environment::memory();
     // Headers lie close to one another: a tail may be far shorter than the file.
