@@ -144,7 +144,7 @@ impl<'s> Pieces<'s> {
                 Ordering::Less => None,
                 Ordering::Equal | Ordering::Greater => covered.take(),
             };
-            // What the buffer has of a key of its ranges is newer, or a removal.
+            // The buffer's change of the key is newer than the range, or a removal as well.
             let next = match order {
                 Ordering::Greater => key.map(|(key, _)| (key, None)),
                 Ordering::Less | Ordering::Equal => self.changes.pop_front(),

@@ -141,8 +141,8 @@ pub(crate) fn range_of(from: &[u8], to: &[u8]) -> KeyRange {
     }
 }
 
-/// The entries of a batch. What a later range of the batch deletes is left out: no reader ever
-/// sees it, and a repair that lacks the range must not bring it back.
+/// The entries of a batch. Writes that a later range of the batch deletes are left out: no reader
+/// ever sees them, and a repair that lacks the range must not bring them back.
 pub(crate) fn planned_batch(mut operations: Vec<(u16, Operation)>) -> Vec<Planned> {
     let is_range = |operation: &Operation| matches!(operation, Operation::DeleteRange { .. });
     if operations.iter().any(|(_, operation)| is_range(operation)) {

@@ -48,7 +48,7 @@ impl Found {
         })
     }
 
-    /// What a buffer keeps of it; nothing of a namespace or a range.
+    /// The entry of a buffer for it; a namespace and a range have none.
     pub fn insert(&self) -> Option<Insert<'_>> {
         let bytes = self.end - self.offset;
         let document = match self.header.kind {

@@ -66,7 +66,7 @@ impl WriteRequest {
     /// Writes all of it, durably, by a plain call.
     ///
     /// # Errors
-    /// Of [`File::write_synced_at`].
+    /// Those of [`File::write_synced_at`].
     pub fn write_synced(&self) -> Result<()> {
         self.file.write_synced_at(&self.rest(0), self.offset)
     }

@@ -70,7 +70,7 @@ pub(crate) struct Buffer {
 /// What a key takes beside its bytes: an entry of 40, slots of about 16, and 16
 /// in the order.
 const KEY_BYTES: u64 = 72;
-/// What a deleted range takes beside its bounds, which are held twice.
+/// Memory of a deleted range beside its bounds, which are held twice.
 const RANGE_BYTES: u64 = 256;
 /// What an old version takes.
 const VERSION_BYTES: u64 = 24;
@@ -222,7 +222,7 @@ impl Buffer {
         self.ranges.add_to(set, namespace, moment);
     }
 
-    /// What a key was at a moment, if its own version there is that one or none.
+    /// The version of a key at a moment: its own, unless a range was deleted after it.
     fn unless_deleted(
         &self,
         (namespace, key): (u16, &[u8]),

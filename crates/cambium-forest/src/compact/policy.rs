@@ -177,7 +177,7 @@ impl Core {
         if written < tuning.least_bytes || !cleans && written < start + live / 8 {
             return Due::No;
         }
-        // What deleted ranges take away is stale when a flush has carried them into the tries.
+        // The documents of deleted ranges become stale when a flush removes them from the tries.
         if view.buffers().any(|buffer| buffer.deleted_ranges() > 0) {
             return match self.writers_rest(&view) {
                 true => Due::AfterFlush,

@@ -110,8 +110,8 @@ impl Salvaged {
         later.any(|(_, kept)| version.sequence > *kept)
     }
 
-    /// What writes made of a key, those of deleted ranges included, unless a rollback undid
-    /// them, or the log ends within their batch.
+    /// The versions of a key, deleted ranges among them. Writes that a rollback undid are left
+    /// out, and those of a batch whose end the log lacks.
     pub fn versions_of(&self, met: &[Met]) -> Vec<Version> {
         let mut versions: Vec<Version> = met.iter().map(Version::of).collect();
         if let Some(first) = met.first() {

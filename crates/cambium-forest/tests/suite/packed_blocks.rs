@@ -156,7 +156,7 @@ fn a_walk_is_resumed_behind_any_entry_of_a_block() {
         assert_eq!(next.as_deref(), keys.get(place).map(|key| &key[..]));
         assert_eq!(resumed.next().unwrap().map(|entry| entry.key), next);
     }
-    // Behind the end of a range the token is that of its last entry.
+    // At the end of a range the token is that of its last entry.
     let range = KeyRange::between(keys[20], keys[60]);
     let mut cursor = store.scan(&range, Direction::Forward).unwrap();
     let mut count = 0;

@@ -71,7 +71,7 @@ impl Numbers {
     }
 }
 
-/// What a reader answers by every kind of lookup, held against a model.
+/// Compares the answers of every kind of lookup with a model.
 fn expect(reader: &dyn Reader, model: &Model, numbers: &mut Numbers) {
     assert_eq!(&contents(reader), model);
     let mut reverse = reader.scan(&KeyRange::all(), Direction::Reverse).unwrap();

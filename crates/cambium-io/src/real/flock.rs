@@ -29,12 +29,12 @@ pub(super) fn unlock(file: &File) {
     let _ = retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock));
 }
 
-/// Which file an open handle is of.
+/// The identity of the file of an open handle.
 pub(super) fn identity(file: &File) -> io::Result<Identity> {
     file.metadata().map(|found| (found.dev(), found.ino()))
 }
 
-/// Which file stands at a path.
+/// The identity of the file at a path.
 pub(super) fn identity_of(path: &Path) -> io::Result<Identity> {
     fs::metadata(path).map(|found| (found.dev(), found.ino()))
 }

@@ -80,7 +80,7 @@ impl RealLock {
             return Err(Error::Locked {
                 path: path.to_path_buf(),
                 owner: match mode {
-                    // What is in a file of data is no process id.
+                    // A data file holds no process id.
                     LockMode::Alone | LockMode::SharedData => None,
                     _ => find_owner(&file),
                 },

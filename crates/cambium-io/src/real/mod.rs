@@ -27,7 +27,7 @@
 //! Space is counted as `st_blocks * 512`, what the file takes on the device,
 //! never as its length.
 
-// What Linux alone has.
+// Modules for Linux alone.
 #[cfg(target_os = "linux")]
 mod alignment;
 #[cfg(target_os = "linux")]

@@ -37,7 +37,7 @@ use crate::file_system::{
 };
 use crate::waiting::may_wait;
 
-/// What ranges are filled with.
+/// Bytes to fill ranges with.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// The operating system's files through the standard library.

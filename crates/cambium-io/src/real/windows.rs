@@ -154,14 +154,14 @@ fn information(file: &File) -> io::Result<FileInformation> {
     Ok(found)
 }
 
-/// Which file an open handle is of.
+/// The identity of the file of an open handle.
 pub(super) fn identity(file: &File) -> io::Result<Identity> {
     let found = information(file)?;
     let number = u64::from(found.index_high) << 32 | u64::from(found.index);
     Ok((found.volume, number))
 }
 
-/// Which file stands at a path.
+/// The identity of the file at a path.
 pub(super) fn identity_of(path: &Path) -> io::Result<Identity> {
     identity(&File::open(path)?)
 }

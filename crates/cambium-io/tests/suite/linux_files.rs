@@ -1,4 +1,4 @@
-//! What only the files of Linux do: holes that give space back, direct I/O, windows.
+//! Calls that only Linux has: holes that give space back, direct I/O, windows.
 
 use std::path::Path;
 

@@ -35,9 +35,9 @@ pub struct Feeding {
 /// An answer of either protocol.
 #[derive(Debug)]
 pub enum Answered {
-    /// Of a client of Redis.
+    /// The answer to a client of Redis.
     Client(Output),
-    /// Of a call of Thrift.
+    /// The answer to a call of Thrift.
     Call(Called),
 }
 

@@ -39,13 +39,13 @@ pub struct OwnChain {
     pub partition: u8,
     /// The epoch.
     pub epoch: u64,
-    /// What this node is there: `head`, or the state of its member.
+    /// The node's role there: `head`, or the state of its member.
     pub role: String,
     /// The member that it hands batches to.
     pub successor: Option<Lag>,
 }
 
-/// What a successor lacks.
+/// The batches that a successor lacks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lag {
     /// Its node.
@@ -61,7 +61,7 @@ pub struct Lag {
 }
 
 impl ChainStatus {
-    /// What successors lack.
+    /// The batches that successors lack.
     pub fn lags(&self) -> impl Iterator<Item = &Lag> {
         self.own.iter().filter_map(|chain| chain.successor.as_ref())
     }

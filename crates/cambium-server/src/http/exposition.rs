@@ -258,7 +258,7 @@ impl Scrape {
         Ok(())
     }
 
-    /// Of a node of a cluster.
+    /// Chains, on a node of a cluster.
     fn encode_cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Some(status) = &self.report.cluster else {
             return Ok(());

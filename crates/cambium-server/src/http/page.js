@@ -78,7 +78,7 @@ const CHARTS = [
     ['compactions', rate('compactions'), '#7c3aed']]],
 ];
 
-// Of a node of a cluster.
+// Shown by a node of a cluster.
 const CLUSTER_CHARTS = [
   ['Replication lag, batches', [['of all chains', gauge('chain_lag_batches'), '#d97706']]],
   ['Replication lag, seconds', [['longest', gauge('replication_lag_seconds'), '#dc2626']]],

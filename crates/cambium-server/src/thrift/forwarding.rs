@@ -32,7 +32,7 @@ pub struct Forwarding {
     connections: Connections,
 }
 
-/// Of one client alone: a clone has none.
+/// Connections of one client: a clone begins with none.
 #[derive(Default)]
 struct Connections(HashMap<String, Box<dyn Duplex>>);
 

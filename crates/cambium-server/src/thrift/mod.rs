@@ -87,7 +87,7 @@ struct Connection {
     is_known: bool,
     /// There was one when the server started: messages of strangers are short.
     has_password: bool,
-    /// To the nodes that have the keys of its calls.
+    /// Connections to the nodes that have the keys of its calls.
     forwarding: Option<Forwarding>,
 }
 

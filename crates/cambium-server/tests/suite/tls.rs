@@ -120,7 +120,7 @@ impl TlsClient {
         let stream = self.0.get_mut();
         let sent = stream.write_all(bytes).and_then(|()| stream.flush());
         let mut line = String::new();
-        // What was read of the line before an error is none.
+        // A line that an error cut short does not count.
         match sent.and_then(|()| self.0.read_line(&mut line)) {
             Ok(_) => line.trim_end().to_string(),
             Err(_) => String::new(),

@@ -79,7 +79,7 @@ fn a_node_forwards_calls_to_the_one_that_has_the_keys() {
     cluster.start_node(0);
     cluster.settle();
     for form in FORMS {
-        // Behind its heads, the node has no key of its own.
+        // The node is no head, so it has no key of its own.
         let mut client = Client::connect(&address(&cluster, 0), form);
         for number in 0..30 {
             let (key, value) = (format!("k{number}"), "x".repeat(number * 3_000));
