@@ -32,7 +32,7 @@ fn run(bug: Option<Bug>, seeds: std::ops::Range<u64>) -> Option<String> {
 fn histories_are_linearizable_and_all_copies_end_the_same() {
     let seeds = match number_from("CAMBIUM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 1..1 + number_from("CAMBIUM_STATES").map_or(150, |states| states.div_ceil(100)),
+        None => 1..1 + number_from("CAMBIUM_STATES").map_or(100, |states| states.div_ceil(100)),
     };
     assert_eq!(run(None, seeds), None);
 }
@@ -40,7 +40,7 @@ fn histories_are_linearizable_and_all_copies_end_the_same() {
 /// Nothing fails, and heads change by command alone: what an `async` head has answered stays.
 #[test]
 fn planned_changes_of_a_head_lose_nothing() {
-    let seeds = number_from("CAMBIUM_STATES").map_or(50, |states| states.div_ceil(300));
+    let seeds = number_from("CAMBIUM_STATES").map_or(20, |states| states.div_ceil(300));
     for seed in 1..=seeds {
         let outcome = World::planned(seed).run();
         assert_eq!(outcome, Ok(()), "seed {seed}");
