@@ -1,4 +1,4 @@
-//! Folders, names and lengths, as every system has them.
+//! Folders, names and lengths, as every system has them; and zeros in the place of a hole.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -6,7 +6,25 @@ use std::path::{Path, PathBuf};
 
 use cambium_base::{Error, Result};
 
-use crate::file_system::{DirectoryEntry, FileKind, Metadata, Space};
+use crate::file_system::{DirectoryEntry, File, FileKind, Metadata, Space};
+
+/// Bytes to fill ranges with: always there, so that it costs neither an allocation nor a page
+/// fault, and aligned for direct I/O.
+#[repr(align(4096))]
+struct Zeros([u8; 256 << 10]);
+
+static ZEROS: Zeros = Zeros([0; 256 << 10]);
+
+/// Writes zeros: where no hole can be made, the range must still read as zeros.
+pub(super) fn write_zeros(file: &dyn File, offset: u64, end: u64) -> Result<()> {
+    let mut position = offset;
+    while position < end {
+        let count = (end - position).min(ZEROS.0.len() as u64) as usize;
+        file.write_at(&ZEROS.0[..count], position)?;
+        position += count as u64;
+    }
+    Ok(())
+}
 
 pub(super) fn create_directory(path: &Path) -> Result<()> {
     fs::create_dir(path).map_err(|error| Error::io("create folder", path, error))

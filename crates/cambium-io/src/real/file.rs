@@ -17,19 +17,12 @@ use rustix::fs::{FallocateFlags, FileType, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::common::end_of;
-use super::{alignment, window};
+use super::{alignment, common, window};
 use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
 use crate::waiting::may_wait;
 
 /// Most buffers one `pwritev` takes (`IOV_MAX`).
 pub(super) const VECTOR_LIMIT: usize = 1024;
-
-/// What ranges are filled with by hand: always there, so that it costs neither
-/// an allocation nor a page fault, and aligned for direct I/O.
-#[repr(align(4096))]
-struct Zeros([u8; 256 << 10]);
-
-static ZEROS: Zeros = Zeros([0; 256 << 10]);
 
 /// An open file or block device of the operating system.
 #[derive(Debug)]
@@ -142,17 +135,6 @@ impl RealFile {
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
             }
-        }
-        Ok(())
-    }
-
-    /// Where holes cannot be punched, the range must still read as zeros.
-    fn write_zeros(&self, offset: u64, end: u64) -> Result<()> {
-        let mut position = offset;
-        while position < end {
-            let count = (end - position).min(ZEROS.0.len() as u64) as usize;
-            self.write_at(&ZEROS.0[..count], position)?;
-            position += count as u64;
         }
         Ok(())
     }
@@ -312,7 +294,9 @@ impl File for RealFile {
         let count = end - offset;
         match retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, flags, offset, count)) {
             Ok(()) => Ok(()),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => self.write_zeros(offset, end),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => {
+                common::write_zeros(self, offset, end)
+            }
             Err(errno) => Err(self.failed("punch hole", errno)),
         }
     }
@@ -377,7 +361,7 @@ impl File for RealFile {
             return Ok(None);
         }
         let stop = end_of(&self.path, end, length)?;
-        self.write_zeros(end, stop)?;
+        common::write_zeros(self, end, stop)?;
         let mapped = window::MappedWindow::map(self.descriptor.as_fd(), end, stop);
         Ok(mapped.map(|mapped| Box::new(mapped) as Box<dyn AppendWindow>))
     }

@@ -37,9 +37,6 @@ use crate::file_system::{
 };
 use crate::waiting::may_wait;
 
-/// Bytes to fill ranges with.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-
 /// The operating system's files through the standard library.
 ///
 /// ```
@@ -257,13 +254,7 @@ impl File for PortableFile {
         if offset >= end || punch_hole(&self.file, offset, end).is_ok() {
             return Ok(());
         }
-        let mut position = offset;
-        while position < end {
-            let count = (end - position).min(ZEROS.len() as u64) as usize;
-            self.write_at(&ZEROS[..count], position)?;
-            position += count as u64;
-        }
-        Ok(())
+        common::write_zeros(self, offset, end)
     }
 
     fn discard(&self, _offset: u64, _length: u64) -> Result<bool> {
