@@ -39,6 +39,9 @@ const GROWING: [&str; 6] = [
     "multiPut",
 ];
 
+/// The other methods that change keys.
+const REMOVING: [&str; 3] = ["remove", "removeInteger", "multiRemove"];
+
 /// A method that has no result, or its result; or a code with a text.
 type Outcome<T = Option<Value>> = Result<T, (i32, String)>;
 
@@ -92,19 +95,6 @@ fn failed(error: Error) -> (i32, String) {
     }
 }
 
-/// Methods that change keys.
-const WRITING: [&str; 9] = [
-    "put",
-    "putInteger",
-    "add",
-    "update",
-    "compareAndSet",
-    "multiPut",
-    "remove",
-    "removeInteger",
-    "multiRemove",
-];
-
 /// In a cluster: finds the partition of a call's keys.
 ///
 /// # Errors
@@ -127,7 +117,8 @@ pub fn route(server: &Server, call: &mut Call) -> Result<(), Answer> {
         let text = "in a cluster the keys of a call belong to one slot, as by {braces}";
         return Err(failure((INVALID, text.to_string())));
     }
-    let is_write = WRITING.contains(&call.name.as_str());
+    let name = call.name.as_str();
+    let is_write = GROWING.contains(&name) || REMOVING.contains(&name);
     match server.place(slot, is_write, false) {
         Ok(place) => {
             call.database = place;
