@@ -36,7 +36,6 @@ use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{DatabaseHeader, FLAG_MOVED, kind, namespace_and_key};
 use crate::index::IndexCursor;
 use crate::nodes::Nodes;
-use crate::planned::range_of;
 use crate::ranges::{CoveredKeys, RangeSet};
 use crate::recovery::header_at;
 use crate::view::View;
@@ -305,11 +304,7 @@ impl Pass<'_> {
         if record.header.kind == kind::RANGE_DELETED {
             let payload = scanner.payload(record)?;
             let (from, to) = payload.split_at(key_bytes);
-            let range = DeletedRange {
-                namespace,
-                sequence,
-                range: range_of(from, to),
-            };
+            let range = DeletedRange::of(namespace, sequence, from, to);
             self.ranges.push((record.offset, range));
             return Ok(());
         }
@@ -372,8 +367,7 @@ impl Pass<'_> {
 
     /// A key of a deleted range whose document lies before the range's record.
     fn left_in(&self, offset: u64, deleted: &DeletedRange) -> Result<Option<String>> {
-        let mut ranges = RangeSet::default();
-        ranges.insert(&deleted.range);
+        let ranges = RangeSet::from(&deleted.range);
         let Some(root) = self.view.root(deleted.namespace).root else {
             return Ok(None);
         };

@@ -16,7 +16,7 @@ use cambium_io::cache::Block;
 
 use crate::blocks::{Missing, Resident};
 use crate::core::Core;
-use crate::database::{Database, Document, NO_DOCUMENT};
+use crate::database::{Database, Document, DocumentBytes, NO_DOCUMENT};
 use crate::document::{DocumentAddress, PACKED_BLOCK_BYTES};
 use crate::packed_block::PackedBlock;
 
@@ -38,26 +38,29 @@ impl OpenBlock {
     /// Key and value of one of its documents, which share its memory.
     #[inline]
     fn entry(&self, database: &Database, slot: usize) -> Result<Entry> {
+        Ok(self.find(database, slot)?.1)
+    }
+
+    #[inline]
+    fn find(&self, database: &Database, slot: usize) -> Result<(DocumentBytes<'_>, Entry)> {
         let payload = &self.bytes[self.payload.clone()];
         let (document, end) = database.document_of_block(self.start, payload, slot)?;
         let end = self.payload.start + end;
         let value_at = end - document.value.len();
         let key_at = value_at - document.key.len();
-        Ok(Entry {
+        let entry = Entry {
             key: Value::part_of(&self.bytes, key_at..value_at),
             value: Value::part_of(&self.bytes, value_at..end),
-        })
+        };
+        Ok((document, entry))
     }
 
     /// One of its documents, which shares its memory.
     pub fn document(&self, database: &Database, slot: usize) -> Result<Document> {
-        let payload = &self.bytes[self.payload.clone()];
-        let (document, _) = database.document_of_block(self.start, payload, slot)?;
-        let (namespace, sequence) = (document.namespace, document.sequence);
-        let Entry { key, value } = self.entry(database, slot)?;
+        let (found, Entry { key, value }) = self.find(database, slot)?;
         Ok(Document {
-            namespace,
-            sequence,
+            namespace: found.namespace,
+            sequence: found.sequence,
             key,
             value,
         })

@@ -47,12 +47,12 @@ impl<'s> Source<'s> {
 
     /// True if it deletes everything in a namespace.
     pub fn empties_any(self) -> bool {
-        let mut namespaces = match self {
+        let namespaces = match self {
             Source::Buffer(buffer) if buffer.deleted_ranges() > 0 => buffer.namespaces(),
             _ => Vec::new(),
         };
         namespaces
-            .drain(..)
+            .into_iter()
             .any(|namespace| self.deleted(namespace).is_everything())
     }
 

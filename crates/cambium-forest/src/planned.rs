@@ -123,11 +123,9 @@ impl Planned {
     /// The range that it deletes.
     pub fn deleted_range(&self, sequence: u64) -> Option<DeletedRange> {
         match &self.action {
-            Action::DeleteRange(to) => Some(DeletedRange {
-                namespace: self.namespace,
-                sequence,
-                range: range_of(&self.key, to),
-            }),
+            Action::DeleteRange(to) => {
+                Some(DeletedRange::of(self.namespace, sequence, &self.key, to))
+            }
             _ => None,
         }
     }

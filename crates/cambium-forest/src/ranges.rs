@@ -94,6 +94,14 @@ impl RangeSet {
     }
 }
 
+impl From<&KeyRange> for RangeSet {
+    fn from(range: &KeyRange) -> Self {
+        let mut set = RangeSet::default();
+        set.insert(range);
+        set
+    }
+}
+
 /// Keys of a trie whose documents are read together, at most.
 const MOST_READ_TOGETHER: usize = 4 << 10;
 

@@ -15,7 +15,6 @@ use crate::core::{Core, Maintenance};
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
-use crate::planned::range_of;
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Roots, View};
 
@@ -41,11 +40,7 @@ impl Found {
     /// The range that it deletes.
     pub fn deleted_range(&self) -> Option<DeletedRange> {
         let is_range = self.header.kind == kind::RANGE_DELETED;
-        is_range.then(|| DeletedRange {
-            namespace: self.namespace,
-            sequence: self.sequence(),
-            range: range_of(&self.key, &self.to),
-        })
+        is_range.then(|| DeletedRange::of(self.namespace, self.sequence(), &self.key, &self.to))
     }
 
     /// The entry of a buffer for it; a namespace and a range have none.

@@ -176,10 +176,7 @@ impl Core {
         namespaces.dedup();
         namespaces.retain(|namespace| view.names.has(*namespace));
         for namespace in namespaces {
-            let mut deleted = RangeSet::default();
-            for buffer in &buffers {
-                buffer.add_deleted(&mut deleted, namespace, sequence);
-            }
+            let deleted = view.deleted(namespace, sequence);
             entries -= self.count_hidden(view, namespace, &deleted)?;
             let mut from = Bound::Unbounded;
             loop {

@@ -25,6 +25,7 @@ use crate::buffer::Buffer;
 use crate::core::{Core, lock};
 use crate::database::Database;
 use crate::format::NamespaceRoot;
+use crate::ranges::RangeSet;
 use crate::sorted_run::SortedRun;
 
 /// Roots of all namespaces at one moment.
@@ -162,6 +163,15 @@ impl View {
     /// The buffers, newest first.
     pub fn buffers(&self) -> impl Iterator<Item = &Arc<Buffer>> {
         std::iter::once(&self.active).chain(&self.sealed)
+    }
+
+    /// The ranges of a namespace that the buffers' writes up to a moment have deleted.
+    pub fn deleted(&self, namespace: u16, moment: u64) -> RangeSet {
+        let mut deleted = RangeSet::default();
+        for buffer in self.buffers() {
+            buffer.add_deleted(&mut deleted, namespace, moment);
+        }
+        deleted
     }
 
     /// True if a flush would carry something into the tries.

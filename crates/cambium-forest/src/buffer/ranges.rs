@@ -10,6 +10,7 @@ use cambium_api::KeyRange;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use cambium_io::sync::{RwLock, RwLockReadGuard};
 
+use crate::planned::range_of;
 use crate::ranges::RangeSet;
 
 /// A range that a write has deleted.
@@ -18,6 +19,18 @@ pub(crate) struct DeletedRange {
     pub namespace: u16,
     pub sequence: u64,
     pub range: KeyRange,
+}
+
+impl DeletedRange {
+    /// That of a record of kind `RANGE_DELETED`, whose payload is the range's first key and the
+    /// key after its last, or nothing behind the first where the range has no end.
+    pub fn of(namespace: u16, sequence: u64, from: &[u8], to: &[u8]) -> Self {
+        DeletedRange {
+            namespace,
+            sequence,
+            range: range_of(from, to),
+        }
+    }
 }
 
 /// Deleted ranges in the order of their sequence numbers.

@@ -24,7 +24,6 @@ use crate::database::DocumentBytes;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
 use crate::index::Change;
-use crate::planned::range_of;
 use crate::ranges::RangeSet;
 use crate::seeded_bug::SeededBug;
 
@@ -236,8 +235,7 @@ impl Core {
 
     /// Removes the keys of a range that the new index has.
     fn remove_range(&self, compaction: &mut Compaction, deleted: &DeletedRange) -> Result<()> {
-        let mut ranges = RangeSet::default();
-        ranges.insert(&deleted.range);
+        let ranges = RangeSet::from(&deleted.range);
         let mut root = std::mem::take(compaction.root(None, deleted.namespace));
         let database = compaction.database.clone();
         let before = root;
@@ -367,11 +365,7 @@ impl Core {
                     taken += payload.len() as u64;
                     let (key, value) = payload.split_at(key_bytes);
                     if record.header.kind == kind::RANGE_DELETED {
-                        deleted = Some(DeletedRange {
-                            namespace,
-                            sequence,
-                            range: range_of(key, value),
-                        });
+                        deleted = Some(DeletedRange::of(namespace, sequence, key, value));
                         continue;
                     }
                     let version =

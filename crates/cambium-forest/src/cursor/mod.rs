@@ -100,10 +100,7 @@ impl EntryCursor {
     /// Before the first entry of a range, in a direction.
     pub fn new(pin: Pin, namespace: u16, range: KeyRange, direction: Direction) -> Self {
         let root = pin.view.root(namespace).root;
-        let mut deleted = RangeSet::default();
-        for buffer in pin.view.buffers() {
-            buffer.add_deleted(&mut deleted, namespace, pin.sequence);
-        }
+        let deleted = pin.view.deleted(namespace, pin.sequence);
         let buffers = pin
             .view
             .buffers()

@@ -1,8 +1,8 @@
 //! What a cursor answers from a trie.
 //!
 //! Addresses are taken from the trie a leaf at a time. What they lead to is read ahead:
-//! one document or packed block at first, then as many each time as there were so far. A document of a
-//! packed block is made when the cursor comes to it, and no sooner.
+//! one document or packed block at first, then as many each time as there were so far. A
+//! document of a packed block is made when the cursor comes to it, and no sooner.
 
 use std::collections::VecDeque;
 

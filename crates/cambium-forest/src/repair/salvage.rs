@@ -15,7 +15,6 @@ use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{DatabaseHeader, FLAG_MOVED, FileRef, Root, kind, namespace_and_key};
 use crate::packed_block::PackedBlock;
-use crate::planned::range_of;
 
 /// A write that may count: where it is, or that it removed the key.
 #[derive(Clone, Copy, Debug)]
@@ -396,11 +395,7 @@ impl Repair<'_> {
                     };
                     let payload = scanner.payload(&record)?;
                     let (from, to) = payload.split_at(from_bytes);
-                    let deleted = DeletedRange {
-                        namespace,
-                        sequence: header.sequence.0,
-                        range: range_of(from, to),
-                    };
+                    let deleted = DeletedRange::of(namespace, header.sequence.0, from, to);
                     salvaged.ranges.push((record.offset, deleted));
                 }
                 kind::PACKED => {
