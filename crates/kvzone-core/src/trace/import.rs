@@ -21,7 +21,6 @@ use cambium_io::{Environment, OpenOptions};
 use super::{Answer, TraceWriter, Traced};
 use crate::error::{Error, Result};
 
-/// A form of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextFormat {
     /// Our own.

@@ -15,25 +15,16 @@
 //! ([`summary`]).
 //!
 //! # Bytes of a trace
-//! All integers little-endian. `varint` is the usual one: seven bits a byte, the
-//! lowest first, the eighth bit set but in the last byte.
+//! Integers of headers are little-endian. A record is a tuple in the wire format of
+//! [postcard](https://postcard.jamesmunns.com/wire-format).
 //!
 //! ```text
 //!  file     header  chunk  chunk ...  end
-//!  header   "kvztrace"  version u32 = 1  checksum u32 of what is before it
+//!  header   "kvztrace"  version u32 = 2  checksum u32 of what is before it
 //!  chunk    payload bytes u32  records u32  number u64  checksum u64  payload
 //!  end      a chunk with 0 records; its payload is the number of all, u64
-//!
-//!  record   kind u8  thread varint  moment varint (zigzag: nanoseconds since the
-//!           record before it in the chunk began; of the first, since the trace did)
-//!    load 0, put 1   key  value bytes varint
-//!    get 2           key  answer varint: 0 unknown, 1 not there, n + 2 for n bytes
-//!    delete 3        key
-//!    scan 4          key  entries asked for varint  answer varint: 0 unknown,
-//!                    n + 1 for n entries visited
-//!    batch 5         changes varint, each: 0 u8 key value bytes varint, a put;
-//!                    1 u8 key, a deletion
-//!  key      bytes varint, and as many
+//!  record   thread u32, moment i64 (nanoseconds since the record before it in the
+//!           chunk began; of the first, since the trace did), operation [Traced]
 //! ```
 //!
 //! The checksum of a chunk (xxh3) covers its header and payload, and its number
@@ -49,6 +40,8 @@ pub mod summary;
 mod tape;
 mod writer;
 
+use serde::{Deserialize, Serialize};
+
 pub use reader::{Record, TraceReader};
 pub use tape::{Recorded, Tape};
 pub use writer::TraceWriter;
@@ -56,64 +49,43 @@ pub use writer::TraceWriter;
 /// How a trace is named as a workload: `trace:FILE`.
 pub const PREFIX: &str = "trace:";
 
-/// One operation of a trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Traced<'a> {
-    /// This entry was there before.
     Load {
-        /// The key.
         key: &'a [u8],
-        /// Bytes of the value.
         value_bytes: u64,
     },
-    /// A key was given a value.
     Put {
-        /// The key.
         key: &'a [u8],
-        /// Bytes of the value.
         value_bytes: u64,
     },
-    /// A key's value was asked for.
     Get {
-        /// The key.
         key: &'a [u8],
-        /// What came.
         answer: Answer,
     },
-    /// A key was taken away.
     Delete {
-        /// The key.
         key: &'a [u8],
     },
-    /// Entries in key order were asked for.
     Scan {
         /// From here on, inclusive.
         from: &'a [u8],
-        /// At most so many.
         limit: u64,
         /// So many came, where that is known.
         visited: Option<u64>,
     },
-    /// Changes in one call.
-    Batch(Vec<TracedChange<'a>>),
+    Batch(#[serde(borrow)] Vec<TracedChange<'a>>),
 }
 
-/// One change of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedChange<'a> {
-    /// The key.
     pub key: &'a [u8],
     /// Bytes of the value; none for a deletion.
     pub value_bytes: Option<u64>,
 }
 
-/// What a get answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// The trace does not say.
     Unknown,
-    /// There was no such key.
     Absent,
-    /// A value of so many bytes.
     Found(u64),
 }

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cambium_base::coding::Decoder;
 use cambium_io::{Environment, File, OpenOptions};
 
 use super::Traced;
@@ -15,15 +14,12 @@ use crate::error::{Error, Result};
 /// One operation, and when and where it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Which thread.
     pub thread: u32,
     /// When it began: nanoseconds since the trace did.
     pub at: u64,
-    /// What it was.
     pub operation: Traced<'a>,
 }
 
-/// A trace that is being read, one chunk of it in memory.
 #[derive(Debug)]
 pub struct TraceReader {
     path: PathBuf,
@@ -106,13 +102,12 @@ impl TraceReader {
             }
             self.read_chunk()?;
         }
-        let mut decoder = Decoder::new(&self.payload[self.position..]);
-        let before = decoder.remaining();
+        let mut rest = &self.payload[self.position..];
         let offset = self.payload_start + self.position as u64;
-        let Some((thread, at, operation)) = format::decode(&mut decoder, self.before) else {
+        let Some((thread, at, operation)) = format::decode(&mut rest, self.before) else {
             return Err(self.damage(offset, "these bytes are no operation of a trace"));
         };
-        self.position += before - decoder.remaining();
+        self.position = self.payload.len() - rest.len();
         self.left -= 1;
         self.before = at;
         if self.left == 0 && self.position != self.payload.len() {

@@ -13,47 +13,32 @@ use crate::error::{Error, Result};
 /// either.
 const UNKNOWN_VALUE_BYTES: u64 = 100;
 
-/// Entries, and bytes of their keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contents {
-    /// Entries.
     pub entries: u64,
-    /// Bytes of keys and values.
     pub bytes: u64,
 }
 
-/// What a trace holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Operations of the program: all but loads.
     pub operations: u64,
-    /// Gets.
     pub gets: u64,
-    /// Puts.
     pub puts: u64,
-    /// Deletions.
     pub deletes: u64,
-    /// Scans.
     pub scans: u64,
-    /// Batches.
     pub batches: u64,
-    /// Changes in them.
     pub batched_changes: u64,
-    /// Threads.
     pub threads: u64,
     /// When the first operation began: nanoseconds since the trace did.
     pub began: u64,
     /// From there to the beginning of the last, in nanoseconds.
     pub length: u64,
-    /// Different keys.
     pub keys: u64,
-    /// Bytes of the longest key.
     pub longest_key: u64,
-    /// Bytes of the largest value.
     pub largest_value: u64,
     /// Bytes of all keys and of all values that are named, each time.
     pub key_bytes: u64,
-    /// Of values, and how many they are.
     pub value_bytes: u64,
     /// How many values are named.
     pub values: u64,
@@ -61,18 +46,15 @@ pub struct Summary {
     pub loaded: Contents,
     /// What was read before it was written, and must have been there.
     pub found_first: Contents,
-    /// What is there after it.
     pub at_end: Contents,
 }
 
 impl Summary {
-    /// Mean bytes of a key.
     pub fn mean_key_bytes(&self) -> f64 {
         let named = self.operations - self.batches + self.batched_changes + self.loaded.entries;
         self.key_bytes as f64 / named.max(1) as f64
     }
 
-    /// Mean bytes of a value.
     pub fn mean_value_bytes(&self) -> f64 {
         match self.values {
             0 => UNKNOWN_VALUE_BYTES as f64,

@@ -85,13 +85,11 @@ impl Tape {
         }
     }
 
-    /// An entry is in the store before the program begins.
     pub fn load(&self, key: &[u8], value_bytes: usize) {
         let value_bytes = value_bytes as u64;
         self.add(0, &Traced::Load { key, value_bytes });
     }
 
-    /// Gives a key a value of so many bytes.
     pub fn put<T>(&self, key: &[u8], value_bytes: usize, call: impl FnOnce() -> T) -> T {
         let at = self.clock.now();
         let done = call();
@@ -114,7 +112,6 @@ impl Tape {
         done
     }
 
-    /// Takes a key away.
     pub fn delete<T>(&self, key: &[u8], call: impl FnOnce() -> T) -> T {
         let at = self.clock.now();
         let done = call();
@@ -143,7 +140,6 @@ impl Tape {
         done
     }
 
-    /// Makes several changes in one call.
     pub fn write<T>(&self, changes: &[Change<'_>], call: impl FnOnce() -> T) -> T {
         let at = self.clock.now();
         let done = call();
@@ -203,7 +199,6 @@ struct Shared {
 }
 
 impl Recorded {
-    /// Around an adapter, into a file.
     pub fn new(inner: Box<dyn Adapter>, path: &Path) -> Result<Recorded> {
         Ok(Recorded {
             inner,

@@ -55,7 +55,8 @@ impl TraceWriter {
     /// than 64 MiB.
     pub fn add(&mut self, thread: u32, at: u64, operation: &Traced<'_>) -> Result<()> {
         let start = self.payload.len();
-        format::encode(&mut self.payload, (thread, at, self.before), operation);
+        format::encode(&mut self.payload, (thread, at, self.before), operation)
+            .map_err(|error| Error::machine("encode", &self.path, error))?;
         if self.payload.len() > MOST_CHUNK_BYTES {
             self.payload.truncate(start);
             return Err(Error::Usage(format!(
@@ -71,7 +72,6 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Operations so far.
     pub fn count(&self) -> u64 {
         self.total + u64::from(self.records)
     }
