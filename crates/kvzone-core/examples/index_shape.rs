@@ -47,7 +47,6 @@ const PATTERNS: [KeyPattern; 9] = [
     KeyPattern::TwoLevel,
 ];
 
-/// The shape of an index in the end.
 struct IndexShape {
     /// Bytes of all live nodes.
     bytes: u64,

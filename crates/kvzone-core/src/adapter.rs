@@ -57,7 +57,6 @@ impl Capabilities {
         persistent: false,
     };
 
-    /// All there is.
     pub const BEST: Capabilities = Capabilities {
         ordered: true,
         atomic_batches: true,
@@ -69,17 +68,13 @@ impl Capabilities {
     };
 }
 
-/// Whether a store can be run here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// It can.
     Found {
-        /// As the library says it.
         version: String,
         /// The library, where there is one.
         path: Option<PathBuf>,
     },
-    /// It cannot.
     Missing {
         /// What was looked for, and where.
         what: String,
@@ -88,20 +83,20 @@ pub enum Availability {
     },
 }
 
-/// How far settings go from what a store does by itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Profile {
-    /// As its authors ship it, but for the durability asked for.
-    Default,
-    /// The same durability and cache for all, no compression.
-    #[default]
-    Equal,
-    /// Set by hand for the workload, as its documents advise.
-    Tuned,
+crate::named! {
+    /// How far settings go from what a store does by itself.
+    #[derive(Default)]
+    pub enum Profile {
+        /// As its authors ship it, but for the durability asked for.
+        Default = "default",
+        /// The same durability and cache for all, no compression.
+        #[default]
+        Equal = "equal",
+        /// Set by hand for the workload, as its documents advise.
+        Tuned = "tuned",
+    }
 }
 
-/// What a store is opened for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenRequest {
     /// A folder that is there, and empty the first time.
@@ -110,7 +105,6 @@ pub struct OpenRequest {
     pub durability: DurabilityName,
     /// Memory of the store's own: write buffers, filters and cache together, in bytes.
     pub budget_bytes: u64,
-    /// How far settings go.
     pub profile: Profile,
     /// `--set store.option=value`, with the store's name taken off.
     pub overrides: BTreeMap<String, String>,
@@ -119,7 +113,6 @@ pub struct OpenRequest {
     pub expected_keys: u64,
     /// Bytes of a key; 8 and fewer mean that keys are big-endian integers.
     pub key_bytes: u32,
-    /// About how many bytes a value has.
     pub expected_value_bytes: u64,
     /// How many sessions will be open at once.
     pub threads: u32,
@@ -166,17 +159,18 @@ impl OpenRequest {
     }
 }
 
-/// [`Durability`] with a text form, for jobs and reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DurabilityName {
-    /// In the process's memory.
-    Buffered,
-    /// With the operating system.
-    #[default]
-    Written,
-    /// On the device.
-    Synced,
+crate::named! {
+    /// [`Durability`] with a text form, for jobs and reports.
+    #[derive(Default)]
+    pub enum DurabilityName {
+        /// In the process's memory.
+        Buffered = "buffered",
+        /// With the operating system.
+        #[default]
+        Written = "written",
+        /// On the device.
+        Synced = "synced",
+    }
 }
 
 impl From<DurabilityName> for Durability {
@@ -191,20 +185,14 @@ impl From<DurabilityName> for Durability {
 
 impl fmt::Display for DurabilityName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DurabilityName::Buffered => "buffered",
-            DurabilityName::Written => "written",
-            DurabilityName::Synced => "synced",
-        })
+        f.write_str(self.name())
     }
 }
 
-/// A store that KVZone knows by name.
 pub trait Adapter: Send + Sync {
     /// Lower case, as in `--stores`.
     fn name(&self) -> &'static str;
 
-    /// One line for people.
     fn summary(&self) -> &'static str;
 
     /// Looks whether it can be run. Loads a library, and nothing else; a store that is
@@ -266,9 +254,7 @@ pub trait Adapter: Send + Sync {
     }
 }
 
-/// A store that is open in this process.
 pub trait OpenStore: Send + Sync {
-    /// What one thread works with.
     fn session(self: Arc<Self>) -> Result<Box<dyn Session>>;
 
     /// What one thread submits requests through, where the store has an asynchronous
@@ -302,21 +288,10 @@ pub trait OpenStore: Send + Sync {
     fn close(self: Arc<Self>) -> Result<()>;
 }
 
-/// One change of a batch.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
-    /// Gives a key a value.
-    Put {
-        /// The key.
-        key: &'a [u8],
-        /// The value.
-        value: &'a [u8],
-    },
-    /// Takes a key away.
-    Delete {
-        /// The key.
-        key: &'a [u8],
-    },
+    Put { key: &'a [u8], value: &'a [u8] },
+    Delete { key: &'a [u8] },
 }
 
 /// What one thread works with. Every call is as durable, when it returns, as
@@ -326,7 +301,6 @@ pub trait Session: Send {
     /// and an empty `value`, if there is none.
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    /// Gives a key a value.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Takes a key away; no error if it is not there.
@@ -347,10 +321,10 @@ pub trait Session: Send {
     /// there were. An adapter without it answers that it is unsupported.
     fn walk(&mut self, backwards: bool, visit: &mut Visit<'_>) -> Result<u64> {
         let _ = (backwards, visit);
-        Err(Error::Unsupported {
-            store: "this adapter".to_string(),
-            what: "walks over the whole store".to_string(),
-        })
+        Err(Error::unsupported(
+            "this adapter",
+            "walks over the whole store",
+        ))
     }
 }
 
@@ -374,26 +348,11 @@ pub trait Queue: Send {
     fn submit(&mut self, request: Request<'_>, done: Done);
 }
 
-/// What is submitted.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
-    /// Asks for the value of a key.
-    Get {
-        /// The key.
-        key: &'a [u8],
-    },
-    /// Gives a key a value.
-    Put {
-        /// The key.
-        key: &'a [u8],
-        /// The value.
-        value: &'a [u8],
-    },
-    /// Takes a key away.
-    Delete {
-        /// The key.
-        key: &'a [u8],
-    },
+    Get { key: &'a [u8] },
+    Put { key: &'a [u8], value: &'a [u8] },
+    Delete { key: &'a [u8] },
 }
 
 /// Called with the value that a get found, with none otherwise.
@@ -401,12 +360,11 @@ pub type Done = Box<dyn FnOnce(Result<Option<&[u8]>>) + Send>;
 
 /// The answer of stores whose every call is waited for.
 pub fn no_queue(store: &'static str) -> Error {
-    Error::Unsupported {
-        store: store.to_string(),
-        what: "requests in flight: it has no asynchronous interface; --threads has several calls \
-               at once"
-            .to_string(),
-    }
+    Error::unsupported(
+        store,
+        "requests in flight: it has no asynchronous interface; --threads has several calls \
+               at once",
+    )
 }
 
 /// Called with key and value of each entry.
@@ -414,10 +372,7 @@ pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) + 'a;
 
 /// The answer of stores without order.
 pub fn no_scan(store: &'static str) -> Error {
-    Error::Unsupported {
-        store: store.to_string(),
-        what: "scans: it keeps no key order".to_string(),
-    }
+    Error::unsupported(store, "scans: it keeps no key order")
 }
 
 /// The folder's name inside a run's own folder, the same for all adapters.

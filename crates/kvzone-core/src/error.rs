@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 
-/// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, and for whom.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,36 +12,24 @@ pub enum Error {
     Usage(String),
     /// A store cannot do what the workload needs: "n/a" in the report.
     #[error("{store} cannot do {what}")]
-    Unsupported {
-        /// The store.
-        store: String,
-        /// What it cannot do.
-        what: String,
-    },
-    /// A store's library is not here.
+    Unsupported { store: String, what: String },
     #[error("{store} is missing: {what}; to get it: {remedy}")]
     Missing {
-        /// The store.
         store: String,
         /// What was looked for, and where.
         what: String,
         /// The command that brings it.
         remedy: String,
     },
-    /// A store answered an error.
     #[error("{store}: {call}: {words}")]
     Store {
-        /// The store.
         store: &'static str,
-        /// The call that failed.
         call: &'static str,
-        /// The store's own words.
         words: String,
     },
     /// A store returned something else than what was written.
     #[error("{store} returned wrong data: {what}")]
     WrongData {
-        /// The store.
         store: String,
         /// The key, what was expected and what came.
         what: String,
@@ -51,11 +37,8 @@ pub enum Error {
     /// The operating system refused or failed something of our own.
     #[error("{operation} {}: {words}", path.display())]
     Machine {
-        /// What was being done.
         operation: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
         words: String,
     },
     /// Somebody asked for an end before it was reached.
@@ -73,6 +56,13 @@ impl Error {
             store,
             call,
             words: words.to_string(),
+        }
+    }
+
+    pub fn unsupported(store: &str, what: impl Into<String>) -> Self {
+        Error::Unsupported {
+            store: store.to_string(),
+            what: what.into(),
         }
     }
 

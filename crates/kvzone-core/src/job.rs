@@ -19,23 +19,18 @@ use crate::workload::OperationKind;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// Name of the store's adapter.
     pub store: String,
-    /// From 0.
     pub repeat: u32,
     /// A folder of this run alone, there and empty.
     pub folder: PathBuf,
-    /// What every write promises.
     pub durability: DurabilityName,
     /// Memory of the store's own: write buffers, filters and cache together, in bytes.
     pub budget_bytes: u64,
     /// The limit set on the worker by its parent, for the report.
     pub memory_limit_bytes: Option<u64>,
-    /// How far settings go.
     pub profile: Profile,
     /// `--set store.option=value` with the store's name taken off.
     pub overrides: BTreeMap<String, String>,
-    /// Drop caches before the measured phase.
     pub cold: bool,
     /// Read every key once before the measured phase, so that every store has
     /// in memory what it keeps there.
@@ -58,7 +53,6 @@ pub struct Job {
     /// report's `extra`.
     #[serde(default)]
     pub variant: Option<String>,
-    /// What is issued.
     pub load: Load,
     /// Steps that follow the load, in order, in place of the load's own mix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -82,34 +76,27 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum After {
-    /// It was closed in order.
     Close,
     /// Its process was killed while it wrote; what it had acknowledged is held
     /// against what is there.
     Kill,
 }
 
-/// The operations, whatever the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
     /// The workload's name: `fill-random`, `ycsb-a`.
     pub workload: String,
-    /// Everything random comes from it.
     pub seed: u64,
     /// Entries that the store holds after its load.
     pub keys: u64,
-    /// How keys look.
     #[serde(default)]
     pub key_source: KeySource,
     /// Bytes of a key. With a source of its own, that source's own sizes
     /// unless it can make keys of the size that is asked for here.
     pub key_bytes: SizeChoice,
-    /// Bytes of a value.
     pub value_bytes: SizeChoice,
-    /// When the measured phase ends.
     pub until: Until,
-    /// Threads that issue operations.
     pub threads: u32,
     /// Entries of a batch; 1 means single puts and deletes. In a workload that
     /// reads as well, changes are gathered until they make a batch.
@@ -171,17 +158,14 @@ pub struct Load {
     pub trace: Option<Box<Replayed>>,
 }
 
-/// A trace as a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replayed {
-    /// The trace.
     pub path: PathBuf,
     /// Another with entries that it found in its store without loading them.
     pub missing: Option<PathBuf>,
     /// How fast: 1 as it was recorded, 2 in half the time; none as fast as it goes.
     pub speed: Option<f64>,
-    /// What is in it, as far as it is replayed.
     pub summary: Summary,
 }
 
@@ -224,11 +208,9 @@ impl Default for Load {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LatencyTarget {
-    /// The latency.
     pub nanoseconds: u64,
     /// Of a hundred operations, so many; above 0 and below 100.
     pub percentile: f64,
-    /// Operations a second to begin with.
     pub first_rate: f64,
     /// The target is given up when the rate falls below it.
     pub least_rate: f64,
@@ -243,7 +225,6 @@ pub struct LatencyTarget {
 pub struct Beside {
     /// Update, or read.
     pub kind: OperationKind,
-    /// How many.
     pub threads: u32,
     /// Operations a second over all of them, in an open loop; None: as fast as it
     /// goes.
@@ -256,7 +237,6 @@ pub struct Beside {
 pub struct Step {
     /// Tells it from the others; `step` in the report's `extra`.
     pub name: String,
-    /// Its work.
     pub act: Act,
 }
 
@@ -295,27 +275,21 @@ pub enum KeySource {
     /// beyond (see [`crate::keys`]).
     #[default]
     Spread,
-    /// A published pattern.
     Pattern(KeyPattern),
     /// The lines of a file, as bytes without their ends.
     File(PathBuf),
 }
 
-/// When a measured phase ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Until {
-    /// After so many operations over all threads.
     Operations(u64),
-    /// After so many seconds.
     Seconds(f64),
 }
 
-/// Which keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Popularity {
-    /// All alike.
     Uniform,
     /// The exact law P(r) = r^(-s)/H(N,s), by rejection inversion.
     Zipfian(f64),
@@ -323,7 +297,6 @@ pub enum Popularity {
     YcsbZipfian,
     /// Those inserted last are the most popular, zipfian by age.
     Latest,
-    /// One after another.
     Sequential,
     /// A share of the keys, anywhere among them, gets a share of all choices;
     /// inside and outside of it all are alike.
@@ -338,7 +311,6 @@ pub enum Popularity {
     Groups {
         /// Of the law over groups; 0 makes them all alike.
         exponent: f64,
-        /// How many groups.
         groups: u64,
     },
 }

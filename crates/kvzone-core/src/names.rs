@@ -1,13 +1,50 @@
 //! The names nearest to one that was mistyped.
 
-/// Up to three candidates, the nearest first, by Levenshtein's distance:
-/// those that are less than half of the name away, or else the nearest alone.
+/// Says that there is no such name, and which are near it.
 ///
 /// ```
-/// use kvzone_core::names::nearest;
-/// assert_eq!(nearest("rockdb", ["leveldb", "rocksdb"]), ["rocksdb"]);
+/// use kvzone_core::names::unknown;
+/// let words = unknown("store", "rockdb", ["leveldb", "rocksdb"]);
+/// assert_eq!(words, "there is no store \"rockdb\"; near it: rocksdb");
 /// ```
-pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn unknown<'a>(
+    kind: &str,
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> String {
+    let near = nearest(name, candidates).join(", ");
+    let hint = if near.is_empty() { "" } else { "; near it: " };
+    format!("there is no {kind} {name:?}{hint}{near}")
+}
+
+/// Up to three candidates, the nearest first, by Levenshtein's distance:
+/// those that are less than half of the name away, or else the nearest alone.
+/// An enumeration whose texts, in serde's form and as its `name`, stand beside its variants.
+#[macro_export]
+macro_rules! named {
+    ($(#[$meta:meta])* $see:vis enum $Name:ident {
+        $($(#[$of:meta])* $Variant:ident = $text:tt,)*
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        $see enum $Name {
+            $($(#[$of])* #[serde(rename = $text)] $Variant,)*
+        }
+
+        #[allow(dead_code)]
+        impl $Name {
+            $see const ALL: [$Name; [$($text),*].len()] = [$($Name::$Variant),*];
+
+            $see fn name(self) -> &'static str {
+                match self {
+                    $($Name::$Variant => $text,)*
+                }
+            }
+        }
+    };
+}
+
+fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut by_distance: Vec<(usize, &str)> = candidates
         .into_iter()
         .map(|candidate| (distance(name, candidate), candidate))

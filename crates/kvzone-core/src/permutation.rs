@@ -62,12 +62,10 @@ impl Permutation {
         }
     }
 
-    /// How many numbers it orders.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The number at a position below the count.
     #[inline]
     pub fn apply(&self, position: u64) -> u64 {
         debug_assert!(position < self.count);
@@ -83,7 +81,6 @@ impl Permutation {
         }
     }
 
-    /// The position of a number below the count.
     #[inline]
     pub fn invert(&self, number: u64) -> u64 {
         debug_assert!(number < self.count);

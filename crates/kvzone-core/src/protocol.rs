@@ -24,50 +24,37 @@ use crate::record::{Run, Status};
 /// The stage in which a store is written to until its process is killed.
 pub const LAST_WRITES: &str = "writing until the kill";
 
-/// One line of a worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
     /// The store is known; it is opened next.
     Started {
-        /// As its library says it.
         version: Option<String>,
-        /// Every setting that it is opened with.
         settings: BTreeMap<String, String>,
     },
     /// What is done from here on: `open`, `load`, `settle`, `run`.
     Stage {
-        /// Its name.
         stage: String,
         /// Operations are reported while it lasts, so that their standing
         /// still is a hang.
         counted: bool,
     },
-    /// Still alive.
     Progress {
-        /// Done in this stage.
         operations: u64,
     },
-    /// A phase ended, and this is what it gave.
     Finished {
-        /// For the report.
         run: Box<Run>,
     },
     /// The process ends itself next, as its job says; it sends nothing more.
     Kills,
     /// Something people should know: pages that stayed in the cache.
     Note {
-        /// A sentence.
         text: String,
     },
-    /// The store could not go on.
     Failed {
-        /// In which way.
         status: Status,
-        /// The reason.
         error: String,
     },
-    /// Everything was done.
     Done,
 }
 
@@ -79,7 +66,6 @@ impl Event {
             .map_err(|error| Error::Usage(format!("an event that is no JSON: {error}")))
     }
 
-    /// Reads a line.
     pub fn parse(line: &str) -> Result<Event> {
         serde_json::from_str(line).map_err(|error| {
             Error::Usage(format!("a worker said what is no event: {error}: {line}"))

@@ -30,7 +30,6 @@ pub fn unmix(mixed: u64) -> u64 {
     number ^ (number >> 30) ^ (number >> 60)
 }
 
-/// A hash of two numbers.
 #[inline]
 pub fn mix_two(first: u64, second: u64) -> u64 {
     mix(mix(first.wrapping_add(STEP)) ^ second.wrapping_mul(STEP))
@@ -44,14 +43,12 @@ pub fn below(random: u64, count: u64) -> u64 {
     ((u128::from(random) * u128::from(count)) >> 64) as u64
 }
 
-/// A sequence of random numbers.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// The sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Random { state: seed }
     }
@@ -61,7 +58,6 @@ impl Random {
         Random::new(mix_two(seed, purpose))
     }
 
-    /// Any 64-bit number.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(STEP);

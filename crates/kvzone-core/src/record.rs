@@ -12,14 +12,12 @@ use crate::job::Job;
 /// The value of `schema`.
 pub const SCHEMA: &str = "kvzone/1";
 
-/// A whole report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
     /// The machine, its disk, and what else it was doing.
     pub machine: Value,
-    /// The seed of all runs.
     pub seed: u64,
     /// In the order in which they ended.
     pub runs: Vec<Run>,
@@ -63,25 +61,16 @@ fn quoted(text: &str) -> String {
 /// One phase of one worker process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Name of the store's adapter.
     pub store: String,
-    /// As its library says it.
     pub version: Option<String>,
-    /// The workload's name.
     pub workload: String,
-    /// From 0.
     pub repeat: u32,
-    /// Which part of the work this is.
     pub phase: Phase,
-    /// Threads that issued operations.
     pub threads: u32,
     /// Entries after the load.
     pub keys: u64,
-    /// Mean bytes of a key.
     pub key_size: f64,
-    /// Mean bytes of a value.
     pub value_size: f64,
-    /// Operations done in this phase.
     pub operations: u64,
     /// Seconds that they took, from the first start to the last end.
     pub seconds: f64,
@@ -89,9 +78,7 @@ pub struct Run {
     pub ops_per_second: f64,
     /// Bytes of keys and values that the operations moved.
     pub user_bytes: u64,
-    /// What every write promised.
     pub durability: DurabilityName,
-    /// How far settings went.
     pub profile: Profile,
     /// The store's own cache.
     pub budget_bytes: Option<u64>,
@@ -99,19 +86,15 @@ pub struct Run {
     pub memory_limit_bytes: Option<u64>,
     /// Operations a second asked for, in an open loop.
     pub target_rate: Option<f64>,
-    /// How it ended.
     pub status: Status,
     /// Why, where it did not end well.
     pub error: Option<String>,
-    /// Every setting that the store was opened with.
     pub settings: BTreeMap<String, String>,
     /// From the intended start in an open loop, else from the call.
     pub latency_ns: Option<LatencySummary>,
     /// From the call, always.
     pub native_latency_ns: Option<LatencySummary>,
-    /// Bytes that the process wrote to devices.
     pub device_write_bytes: Option<u64>,
-    /// Bytes that the process read from devices.
     pub device_read_bytes: Option<u64>,
     /// Device bytes written for each user byte written.
     pub write_amplification: Option<f64>,
@@ -127,9 +110,7 @@ pub struct Run {
     pub peak_memory_bytes: Option<u64>,
     /// Over what reads returned; null where that depends on timing.
     pub result_hash: Option<String>,
-    /// A point a second.
     pub timeline: Vec<TimelinePoint>,
-    /// Further figures by name.
     pub extra: BTreeMap<String, Value>,
 }
 
@@ -156,92 +137,51 @@ impl Run {
     }
 }
 
-/// Part of a worker's work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Filling; the measured phase of `fill-*`.
-    #[default]
-    Load,
-    /// The measured phase of all other workloads.
-    Run,
-    /// Opening again.
-    Reopen,
-    /// Giving space back.
-    Compact,
-    /// Nothing is asked.
-    Idle,
-}
-
-impl Phase {
-    /// As in the JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::Load => "load",
-            Phase::Run => "run",
-            Phase::Reopen => "reopen",
-            Phase::Compact => "compact",
-            Phase::Idle => "idle",
-        }
+crate::named! {
+    #[derive(Default)]
+    pub enum Phase {
+        /// Filling; the measured phase of `fill-*`.
+        #[default]
+        Load = "load",
+        /// The measured phase of all other workloads.
+        Run = "run",
+        Reopen = "reopen",
+        Compact = "compact",
+        Idle = "idle",
     }
 }
 
-/// How a phase ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// As it should.
-    #[default]
-    Ok,
-    /// The store answered an error, or the disk filled up.
-    Failed,
-    /// The store returned something else than what was written.
-    Wrong,
-    /// Its process died.
-    Crashed,
-    /// Its process made no progress for too long, and was ended.
-    Hung,
-    /// Its library is not here.
-    Missing,
-    /// The store cannot do what the workload needs.
-    Unsupported,
-}
-
-impl Status {
-    /// As in the JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Ok => "ok",
-            Status::Failed => "failed",
-            Status::Wrong => "wrong",
-            Status::Crashed => "crashed",
-            Status::Hung => "hung",
-            Status::Missing => "missing",
-            Status::Unsupported => "unsupported",
-        }
+crate::named! {
+    #[derive(Default)]
+    pub enum Status {
+        #[default]
+        Ok = "ok",
+        /// The store answered an error, or the disk filled up.
+        Failed = "failed",
+        /// The store returned something else than what was written.
+        Wrong = "wrong",
+        Crashed = "crashed",
+        /// Its process made no progress for too long, and was ended.
+        Hung = "hung",
+        /// Its library is not here.
+        Missing = "missing",
+        /// The store cannot do what the workload needs.
+        Unsupported = "unsupported",
     }
 }
 
 /// Durations in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// Arithmetic mean.
     pub mean: f64,
-    /// Standard deviation.
     pub stdev: f64,
-    /// Half took no longer.
     pub p50: u64,
-    /// Nine in ten took no longer.
     pub p90: u64,
-    /// 99 in a hundred took no longer.
     pub p99: u64,
-    /// 999 in a thousand took no longer.
     pub p999: u64,
-    /// The longest.
     pub max: u64,
 }
 
-/// One second of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimelinePoint {
     /// From the phase's start, from 0.

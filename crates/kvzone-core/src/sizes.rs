@@ -17,19 +17,14 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::random::below;
 
-/// How many bytes, or entries.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SizeChoice {
-    /// Always the same.
     Fixed(u64),
     /// Any from the first to the second, inclusive, equally likely.
     Uniform(u64, u64),
-    /// Around a mean.
     Normal(Normal),
-    /// Many small ones, few large ones.
     Pareto(Pareto),
-    /// As counted somewhere.
     Histogram(Histogram),
 }
 
@@ -39,11 +34,8 @@ pub enum SizeChoice {
 pub struct Normal {
     /// Of the law without bounds.
     pub mean: f64,
-    /// Likewise.
     pub deviation: f64,
-    /// What lies below becomes this.
     pub least: u64,
-    /// What lies above becomes this.
     pub most: u64,
 }
 
@@ -57,7 +49,6 @@ pub struct Pareto {
     pub scale: f64,
     /// k; 0 is the exponential law.
     pub shape: f64,
-    /// What lies above becomes this.
     pub most: u64,
 }
 
@@ -78,9 +69,7 @@ struct Bars {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bar {
-    /// The smallest.
     pub from: u64,
-    /// The largest.
     pub to: u64,
     /// How often, beside the other bars.
     pub weight: f64,

@@ -32,12 +32,10 @@ use crate::error::{Error, Result};
 use crate::job::{Load, SizeChoice};
 use crate::random::{Random, below, mix_two};
 
-/// Bytes of a whole header.
 pub const HEADER_BYTES: usize = 24;
 /// The largest value, in bytes.
 pub const MOST_BYTES: u64 = 1 << 30;
 
-/// Starting points that slices are taken from.
 const POOL_BYTES: u64 = 256 << 10;
 /// Bytes of a file of real values that are taken.
 const SAMPLE_BYTES: u64 = 4 << 20;
@@ -54,7 +52,6 @@ pub struct Values {
     seed: u64,
     sizes: SizeChoice,
     pool: Vec<u8>,
-    /// Starting points that slices are taken from.
     starts: u64,
 }
 
@@ -94,7 +91,6 @@ impl Values {
         })
     }
 
-    /// Bytes of a version of a key's value.
     #[inline]
     pub fn value_bytes(&self, number: u64, version: u64) -> usize {
         match self.sizes {
@@ -147,7 +143,6 @@ impl Values {
         format!("{bytes} bytes, {whole}, of key number {number}, version {version}")
     }
 
-    /// Appends a value.
     pub fn append(&self, number: u64, version: u64, values: &mut Vec<u8>) -> usize {
         let size = self.value_bytes(number, version);
         self.append_of_size(number, version, size, values);

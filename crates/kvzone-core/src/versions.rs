@@ -38,19 +38,16 @@ pub struct Known {
     state: u32,
 }
 
-/// What a read may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowed {
     /// "It is not there" is right.
     pub absent: bool,
-    /// Some version is right.
     pub present: bool,
     newest: u32,
     count: u32,
 }
 
 impl Versions {
-    /// For so many keys.
     pub fn new(keys: u64) -> Self {
         Versions {
             states: (0..keys).map(|_| AtomicU32::new(0)).collect(),
@@ -72,7 +69,6 @@ impl Versions {
         self.begin(number, THERE)
     }
 
-    /// A deletion begins.
     #[inline]
     pub fn begin_delete(&self, number: u64) -> u64 {
         self.begin(number, 0)
@@ -109,7 +105,6 @@ impl Versions {
         std::hint::black_box(self.states[number as usize].load(Ordering::Relaxed));
     }
 
-    /// What is known now.
     #[inline]
     pub fn known(&self, number: u64) -> Known {
         Known {

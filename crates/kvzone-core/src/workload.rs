@@ -14,58 +14,34 @@ use std::sync::LazyLock;
 
 use crate::error::{Error, Result};
 use crate::job::{Popularity, SizeChoice};
-use crate::names::nearest;
+use crate::names::unknown;
 use crate::production;
 use crate::record::Phase;
 
-/// One kind of operation.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum OperationKind {
-    /// Puts a key that is not there.
-    Insert,
-    /// Puts a key that was loaded.
-    Update,
-    /// Gets a key.
-    Read,
-    /// Gets a key, and puts it.
-    ReadModifyWrite,
-    /// Deletes a key.
-    Delete,
-    /// Visits the entries from a key on: 1 to 100, unless the load says
-    /// otherwise.
-    Scan,
-    /// Gets a key that was never put.
-    ReadMissing,
-    /// Reads all keys in key order, by scans where the store has them, else
-    /// by gets.
-    ReadInOrder,
-    /// Visits every entry of the store in key order, by one scan; each is an operation.
-    Walk,
-    /// The same from the last to the first.
-    WalkBackwards,
+crate::named! {
+    #[derive(PartialOrd, Ord)]
+    pub enum OperationKind {
+        Insert = "insert",
+        Update = "update",
+        Read = "read",
+        ReadModifyWrite = "read-modify-write",
+        Delete = "delete",
+        /// Visits the entries from a key on: 1 to 100, unless the load says
+        /// otherwise.
+        Scan = "scan",
+        /// Gets a key that was never put.
+        ReadMissing = "read-missing",
+        /// Reads all keys in key order, by scans where the store has them, else
+        /// by gets.
+        ReadInOrder = "read-in-order",
+        /// Visits every entry of the store in key order, by one scan; each is an operation.
+        Walk = "walk",
+        /// The same from the last to the first.
+        WalkBackwards = "walk-backwards",
+    }
 }
 
 impl OperationKind {
-    /// As reports name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            OperationKind::Insert => "insert",
-            OperationKind::Update => "update",
-            OperationKind::Read => "read",
-            OperationKind::ReadModifyWrite => "read-modify-write",
-            OperationKind::Delete => "delete",
-            OperationKind::Scan => "scan",
-            OperationKind::ReadMissing => "read-missing",
-            OperationKind::ReadInOrder => "read-in-order",
-            OperationKind::Walk => "walk",
-            OperationKind::WalkBackwards => "walk-backwards",
-        }
-    }
-
-    /// True if the store is changed.
     pub fn writes(self) -> bool {
         matches!(
             self,
@@ -76,7 +52,6 @@ impl OperationKind {
         )
     }
 
-    /// True if something is read.
     pub fn reads(self) -> bool {
         matches!(
             self,
@@ -103,9 +78,7 @@ impl OperationKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FillOrder {
-    /// In key order.
     Sequential,
-    /// In a seeded random order.
     #[default]
     Random,
 }
@@ -116,7 +89,6 @@ pub enum FillOrder {
 pub struct Workload {
     /// As in `--workload`.
     pub name: String,
-    /// One line for people.
     pub summary: String,
     /// How the store is filled: measured itself for `fill-*`, else before.
     #[serde(default)]
@@ -130,9 +102,7 @@ pub struct Workload {
     pub popularity: Popularity,
     /// Size of keys; this and the next two unless the load says otherwise.
     pub key: Option<SizeChoice>,
-    /// Size of values.
     pub value: Option<SizeChoice>,
-    /// Entries that a scan visits.
     pub scan: Option<SizeChoice>,
     /// Sizes that no data of a file describe.
     laws: Option<Laws>,
@@ -187,7 +157,6 @@ impl Workload {
         })
     }
 
-    /// True if nothing is read.
     pub fn only_writes(&self) -> bool {
         self.mix.iter().all(|(kind, _)| !kind.reads())
     }
@@ -245,7 +214,6 @@ pub fn is_trace(name: &str) -> bool {
     name.starts_with(crate::trace::PREFIX)
 }
 
-/// All of them, in the order of lists.
 pub fn all() -> impl Iterator<Item = &'static Workload> {
     ALL.iter().filter(|workload| !is_trace(&workload.name))
 }
@@ -264,11 +232,8 @@ pub fn find(name: &str) -> Result<&'static Workload> {
     let sought = alias.map_or(name, |&(_, sought)| sought);
     let is_it = |of: &&Workload| of.name == sought || is_trace(name) && is_trace(&of.name);
     ALL.iter().find(is_it).ok_or_else(|| {
-        let near = nearest(name, all().map(|workload| workload.name.as_str()));
-        Error::Usage(format!(
-            "there is no workload {name:?}; near it: {}; `kvzone list workloads` shows all",
-            near.join(", ")
-        ))
+        let words = unknown("workload", name, all().map(|it| it.name.as_str()));
+        Error::Usage(format!("{words}; `kvzone list workloads` shows all"))
     })
 }
 

@@ -50,7 +50,6 @@ pub(crate) struct AdviseArguments {
     run: RunArguments,
 }
 
-/// Measures, ranks, and says why.
 pub(crate) fn run(arguments: AdviseArguments) -> Result<ExitCode> {
     let goal = Figure::find(&arguments.goal)?;
     let typed = words::without(std::env::args_os().skip(2).collect(), &OWN, &[]);
@@ -103,9 +102,9 @@ fn screen(
     }
     let mut short = Campaign {
         repeat: 1,
-        reopen: None,
         ..campaign.clone()
     };
+    short.job.reopen = None;
     for load in &mut short.loads {
         load.until = Until::Seconds(arguments.screening_seconds);
     }
@@ -162,7 +161,7 @@ fn settings_of(campaign: &Campaign, finalists: &[String]) -> Result<Vec<Contende
             let job = campaign.job(&asked, &campaign.loads[0], 0, &campaign.directory);
             stores::find(&contender.store)?.settings(&driver::open_request(&job))
         };
-        let is_tunable = match (settings(campaign.profile), settings(Profile::Tuned)) {
+        let is_tunable = match (settings(campaign.job.profile), settings(Profile::Tuned)) {
             (Ok(asked), Ok(tuned)) => asked != tuned,
             // Its worker says what it cannot do.
             (Err(Error::Unsupported { .. }), _) | (_, Err(Error::Unsupported { .. })) => false,
@@ -189,7 +188,8 @@ fn what_else(campaign: &Campaign, report: &Report) -> String {
     let data = load.keys as f64 * (load.key_bytes.mean() + load.value_bytes.mean());
     let memory = report.machine["memory_bytes"].as_f64();
     let mut text = String::from("What may change the answer, and was not measured:\n");
-    if campaign.memory_limit_bytes.is_none() && memory.is_some_and(|memory| data < memory / 2.0) {
+    if campaign.job.memory_limit_bytes.is_none() && memory.is_some_and(|memory| data < memory / 2.0)
+    {
         text += &format!(
             "  the data ({}) fits into this machine's memory: if yours will not, give --memory and --cold\n",
             bytes(data)
@@ -197,7 +197,7 @@ fn what_else(campaign: &Campaign, report: &Report) -> String {
     }
     text += &format!(
         "  writes were {}: --durability says otherwise\n",
-        campaign.durability
+        campaign.job.durability
     );
     if load.rate.is_none() {
         text +=

@@ -13,12 +13,9 @@ use serde_json::{Value, json};
 
 use crate::place::files_below;
 
-/// What dropping the cache achieved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dropped {
-    /// Files that were looked at.
     pub(crate) files: u64,
-    /// Their bytes.
     pub(crate) bytes: u64,
     /// Bytes of them still cached; `None` where the kernel cannot say.
     pub(crate) resident_bytes: Option<u64>,
@@ -34,7 +31,6 @@ impl Dropped {
         })
     }
 
-    /// What people should know of it.
     pub(crate) fn note(self) -> Option<String> {
         match self.resident_bytes {
             None => Some(

@@ -48,7 +48,6 @@ fn parse_percent(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// Reads both, prints what differs, and judges.
 pub(crate) fn run(arguments: &CompareArguments) -> Result<ExitCode> {
     let by: Vec<&str> = arguments
         .by

@@ -42,18 +42,14 @@ impl Drop for Counted {
     }
 }
 
-/// Counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counters {
-    /// Bytes fetched from devices.
     pub(crate) read_bytes: Option<u64>,
     /// Reads sent to devices, where they can be counted.
     pub(crate) reads: Option<u64>,
     /// Bytes sent to devices, or bound for them.
     pub(crate) write_bytes: Option<u64>,
-    /// User and system time of all threads.
     pub(crate) cpu_seconds: f64,
-    /// Resident memory.
     pub(crate) memory_bytes: Option<u64>,
     /// Most resident memory at once, so far.
     pub(crate) peak_memory_bytes: Option<u64>,

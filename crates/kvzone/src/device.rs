@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use kvzone_core::device::report::{DeviceReport, RandomReads, Sequential, SyncedWrites};
 use kvzone_core::device::{DeviceOptions, Parts, measure};
 use kvzone_core::error::Result;
+use kvzone_core::record::LatencySummary;
 use kvzone_core::report::grid::Grid;
 use kvzone_core::size;
 
@@ -103,7 +104,6 @@ impl DeviceArguments {
     }
 }
 
-/// Measures, prints, and writes the JSON.
 pub(crate) fn run(arguments: &DeviceArguments) -> Result<()> {
     // Opened first: minutes of measuring must not end at a mistyped path.
     let json = arguments.json.as_deref().map(run::create).transpose()?;
@@ -142,9 +142,9 @@ fn text(report: &DeviceReport) -> String {
     parts.join("\n")
 }
 
-fn table(title: &str, heads: &[&str], words: usize, rows: Vec<Vec<String>>) -> String {
+fn table(title: &str, heads: &str, words: usize, rows: Vec<Vec<String>>) -> String {
     let grid = Grid {
-        heads: heads.iter().map(ToString::to_string).collect(),
+        heads: heads.split(',').map(str::to_string).collect(),
         words,
         rows,
     };
@@ -156,8 +156,10 @@ fn mode(direct: bool) -> String {
     mode.to_string()
 }
 
-fn microseconds(nanoseconds: u64) -> String {
-    format!("{:.0}", nanoseconds as f64 / 1000.0)
+/// A rate, and the median and the 99th percentile of its calls in microseconds.
+fn rate_cells(rate: f64, latency: Option<LatencySummary>) -> [String; 3] {
+    let latency = latency.unwrap_or_default();
+    [rate, latency.p50 as f64 / 1e3, latency.p99 as f64 / 1e3].map(|it| format!("{it:.0}"))
 }
 
 fn sequential_table(report: &DeviceReport) -> String {
@@ -165,16 +167,11 @@ fn sequential_table(report: &DeviceReport) -> String {
         let rate = format!("{:.0}", found.bytes_per_second / 1e6);
         vec![found.operation.clone(), mode(found.direct), rate]
     };
-    let chunk = report
-        .sequential
-        .first()
-        .map_or(0, |found| found.block_bytes);
+    let chunk = report.sequential[0].block_bytes as u64;
+    let chunk = size::display(chunk);
     table(
-        &format!(
-            "Sequential, chunks of {}, writes with their sync",
-            size::display(chunk as u64)
-        ),
-        &["operation", "mode", "MB/s"],
+        &format!("Sequential, chunks of {chunk}, writes with their sync"),
+        "operation,mode,MB/s",
         2,
         report.sequential.iter().map(row).collect(),
     )
@@ -183,64 +180,35 @@ fn sequential_table(report: &DeviceReport) -> String {
 /// Buffered and direct side by side, one row a back end and depth.
 fn random_table(report: &DeviceReport) -> String {
     let buffered = report.random_reads.iter().filter(|found| !found.direct);
+    let cells = |found: &RandomReads| rate_cells(found.reads_per_second, found.latency_ns);
     let row = |buffered: &RandomReads| {
         let direct = report.random_reads.iter().find(|found| {
             found.direct && found.backend == buffered.backend && found.depth == buffered.depth
         });
         let mut row = vec![buffered.backend.clone(), buffered.depth.to_string()];
-        row.extend(random_cells(Some(buffered)));
-        row.extend(random_cells(direct));
+        row.extend(cells(buffered));
+        row.extend(direct.map_or(["-"; 3].map(String::from), cells));
         row
     };
-    let block = report
-        .random_reads
-        .first()
-        .map_or(0, |found| found.block_bytes);
+    let block = size::display(report.random_reads[0].block_bytes as u64);
     table(
-        &format!(
-            "Random reads of {}, from an empty cache (latencies in microseconds)",
-            size::display(block as u64)
-        ),
-        &[
-            "back end",
-            "depth",
-            "buffered/s",
-            "p50",
-            "p99",
-            "direct/s",
-            "p50",
-            "p99",
-        ],
+        &format!("Random reads of {block}, from an empty cache (latencies in microseconds)"),
+        "back end,depth,buffered/s,p50,p99,direct/s,p50,p99",
         1,
         buffered.map(row).collect(),
     )
 }
 
-fn random_cells(found: Option<&RandomReads>) -> [String; 3] {
-    match found {
-        Some(found) => [
-            format!("{:.0}", found.reads_per_second),
-            microseconds(found.latency_ns.p50),
-            microseconds(found.latency_ns.p99),
-        ],
-        None => ["-", "-", "-"].map(String::from),
-    }
-}
-
 fn synced_table(report: &DeviceReport) -> String {
     let row = |found: &SyncedWrites| {
-        vec![
-            found.pattern.clone(),
-            mode(found.direct),
-            found.block_bytes.to_string(),
-            format!("{:.0}", found.writes_per_second),
-            microseconds(found.latency_ns.p50),
-            microseconds(found.latency_ns.p99),
-        ]
+        let (pattern, bytes) = (found.pattern.clone(), found.block_bytes.to_string());
+        let mut row = vec![pattern, mode(found.direct), bytes];
+        row.extend(rate_cells(found.writes_per_second, found.latency_ns));
+        row
     };
     table(
         "Writes, each synced (fdatasync) before the next (latencies in microseconds)",
-        &["pattern", "mode", "bytes", "writes/s", "p50", "p99"],
+        "pattern,mode,bytes,writes/s,p50,p99",
         2,
         report.synced_writes.iter().map(row).collect(),
     )

@@ -50,7 +50,6 @@ pub(crate) fn of_this_process() -> Option<u64> {
 
 type Parse = fn(&str) -> Option<u64>;
 
-/// The file with the counts, and how it is read.
 fn counted_in(own: &str, mounts: &str) -> Option<(PathBuf, Parse)> {
     let below = |root: PathBuf, group: &str| root.join(group.trim_start_matches('/'));
     let group_of = |is_it: &dyn Fn(&str) -> bool| {

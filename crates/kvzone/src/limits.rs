@@ -56,7 +56,6 @@ impl Group {
         self.write("cgroup.procs", &process.to_string())
     }
 
-    /// Writes one of its files.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), String> {
         let path = self.folder.join(name);
         fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
@@ -77,19 +76,16 @@ impl Drop for Group {
     }
 }
 
-/// A control group with a limit.
 #[derive(Debug)]
 pub(crate) struct MemoryGroup {
     version: Version,
     pub(crate) group: Group,
 }
 
-/// What the kernel counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemoryUse {
     /// Most bytes at once, page cache included.
     pub(crate) peak_bytes: Option<u64>,
-    /// Processes ended for lack of memory.
     pub(crate) killed: u64,
 }
 
@@ -169,7 +165,6 @@ impl MemoryGroup {
         Ok(group)
     }
 
-    /// What was counted so far.
     pub(crate) fn usage(&self) -> MemoryUse {
         let (peak, events) = match self.version {
             Version::One => ("memory.max_usage_in_bytes", "memory.oom_control"),

@@ -51,7 +51,6 @@ struct WorkloadsArguments {
     json: bool,
 }
 
-/// Lists what was asked for, or else everything.
 pub(crate) fn run(arguments: &ListArguments) -> Result<()> {
     match &arguments.what {
         Some(What::Stores(arguments)) => list_stores(arguments),

@@ -110,7 +110,6 @@ fn available_memory(text: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// The file system that a folder lies on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Disk {
     /// `ext4`, `tmpfs`.
@@ -160,7 +159,6 @@ impl Disk {
         matches!(self.file_system.as_deref(), Some("tmpfs" | "ramfs"))
     }
 
-    /// For the report.
     pub(crate) fn to_json(&self) -> Value {
         json!({"file_system": self.file_system, "device": self.device})
     }

@@ -73,7 +73,6 @@ pub(crate) struct Outcome {
 
 /// Told while a worker works.
 pub(crate) trait Watcher {
-    /// `operations` of `stage` are done.
     fn progress(&mut self, stage: &str, operations: u64);
 
     /// True once the worker is to be ended.

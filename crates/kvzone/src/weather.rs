@@ -108,7 +108,6 @@ impl Weather {
         found
     }
 
-    /// For the report.
     pub(crate) fn to_json(self) -> Value {
         json!({
             "foreign_cpu_share": self.foreign(),

@@ -22,7 +22,6 @@ pub fn all() -> Vec<Box<dyn Adapter>> {
     vec![Box::new(Null), Box::new(Memory)]
 }
 
-/// What all of them can do.
 fn capabilities(concurrent_writers: bool) -> Capabilities {
     Capabilities {
         ordered: true,

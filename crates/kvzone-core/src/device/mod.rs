@@ -18,18 +18,17 @@ pub mod test_file;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cambium_base::{Error, Result};
+use cambium_base::Error;
 use cambium_io::{Environment, ReadBackend};
 
+use crate::error::Result;
 use random::RandomPoint;
 use report::{DeviceReport, Machine, SCHEMA};
 use sequential::SyncedPattern;
 use test_file::{BLOCK_BYTES, TestFile};
 
-/// The back ends that are measured.
 pub const BACKENDS: [ReadBackend; 3] = [ReadBackend::Sync, ReadBackend::Aio, ReadBackend::IoUring];
 
-/// The depths that are measured.
 pub const DEPTHS: [usize; 5] = [1, 8, 32, 128, 256];
 
 /// Synced writes that are measured: pattern, direct, bytes.
@@ -42,7 +41,6 @@ const SYNCED: [(SyncedPattern, bool, usize); 6] = [
     (SyncedPattern::Overwrite, true, 65536),
 ];
 
-/// Which parts to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
     /// Chunks from start to end.
@@ -53,19 +51,15 @@ pub struct Parts {
     pub synced: bool,
 }
 
-/// What to measure, and where.
 #[derive(Clone, Debug)]
 pub struct DeviceOptions {
-    /// A folder on the disk.
     pub directory: PathBuf,
     /// Length of the test file, bytes; larger than the device's own cache.
     pub file_bytes: u64,
     /// Bytes of a sequential request and of a random read; none: 1 MiB and 4 KiB. A power of
     /// two up to 1 MiB.
     pub request: Option<usize>,
-    /// Bound of each measurement.
     pub limit: Duration,
-    /// What to measure.
     pub parts: Parts,
     /// What is measured, for the report.
     pub machine: Machine,
@@ -74,11 +68,8 @@ pub struct DeviceOptions {
 /// How far a run has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Measurements done.
     pub done: usize,
-    /// Measurements in all.
     pub total: usize,
-    /// What comes next.
     pub next: &'a str,
 }
 

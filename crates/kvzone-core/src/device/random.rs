@@ -7,19 +7,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium_base::{Error, Result};
+use cambium_base::Error;
 use cambium_io::environment::Clock;
 use cambium_io::{
     Advice, AlignedBuffer, BatchOptions, Environment, File, ReadBackend, ReadCompletion, ReadQueue,
     ReadRequest,
 };
+use hdrhistogram::Histogram;
 
 use super::report::RandomReads;
 use super::test_file::{BLOCK_BYTES, TestFile, check_stamp};
-use crate::latency::Samples;
+use crate::error::Result;
+use crate::latency::{histogram, summary};
 use crate::permutation::Permutation;
 
-/// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct RandomPoint {
     /// How reads reach the kernel.
@@ -50,7 +51,7 @@ pub fn measure(
     let blocks = test_file.bytes / block as u64;
     let most = if point.direct { u64::MAX } else { blocks };
     let clock = &*environment.clock;
-    let mut run = Run::new(clock, file, (block, blocks), point.depth);
+    let mut run = Run::new(clock, file, (block, blocks), point.depth)?;
     let start = clock.monotonic();
     let mut now = start;
     while now - start < limit && run.submitted < most {
@@ -62,7 +63,7 @@ pub fn measure(
         now = run.collect(&mut *queue, 1)?;
     }
     let seconds = (now - start).as_secs_f64();
-    let reads = run.samples.count();
+    let reads = run.samples.len();
     let found = RandomReads {
         backend: point.backend.to_string(),
         served_by: queue.backend().to_string(),
@@ -73,7 +74,7 @@ pub fn measure(
         seconds,
         reads_per_second: reads as f64 / seconds.max(1e-9),
         system_calls: queue.statistics().system_calls,
-        latency_ns: run.samples.summarize(),
+        latency_ns: summary(&run.samples),
     };
     Ok((found, queue.fallback_note().map(str::to_string)))
 }
@@ -89,7 +90,7 @@ struct Run<'a> {
     /// Tags that are free, with their buffers.
     free: Vec<(u64, AlignedBuffer)>,
     completions: Vec<ReadCompletion>,
-    samples: Samples,
+    samples: Histogram<u64>,
 }
 
 impl<'a> Run<'a> {
@@ -98,9 +99,9 @@ impl<'a> Run<'a> {
         file: &'a Arc<dyn File>,
         (block, blocks): (usize, u64),
         depth: usize,
-    ) -> Self {
+    ) -> Result<Self> {
         let alignment = file.alignment().memory.max(BLOCK_BYTES);
-        Run {
+        Ok(Run {
             clock,
             file,
             block,
@@ -111,8 +112,8 @@ impl<'a> Run<'a> {
                 .map(|tag| (tag, AlignedBuffer::new(block, alignment)))
                 .collect(),
             completions: Vec::with_capacity(depth),
-            samples: Samples::with_capacity(1 << 20),
-        }
+            samples: histogram()?,
+        })
     }
 
     fn fill(&mut self, queue: &mut dyn ReadQueue, most: u64, now: Duration) {
@@ -144,10 +145,11 @@ impl<'a> Run<'a> {
                     "a read inside the file gave {count} of {} bytes",
                     self.block
                 );
-                return Err(Error::corruption(self.file.path(), offset, what));
+                return Err(Error::corruption(self.file.path(), offset, what).into());
             }
             check_stamp(self.file.path(), &completion.buffer, offset)?;
-            self.samples.add(now - since);
+            self.samples
+                .saturating_record((now - since).as_nanos() as u64);
             self.free.push((completion.tag, completion.buffer));
         }
         Ok(now)

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium_base::Result;
 use cambium_io::{Advice, Environment, File, OpenOptions};
 
 use super::report::{Sequential, SyncedWrites};
 use super::test_file::{TestFile, check_stamp, new_chunk, stamp};
-use crate::latency::Samples;
+use crate::error::Result;
+use crate::latency::{histogram, summary};
 
 /// Writes the test file from its start until `limit` (none: to its end), and
 /// syncs; the sync is in the time.
@@ -117,7 +117,7 @@ pub fn synced_writes(
     if pattern == SyncedPattern::Overwrite {
         fill(&file, &chunk, span)?;
     }
-    let mut samples = Samples::default();
+    let mut samples = histogram()?;
     let clock = &environment.clock;
     let start = clock.monotonic();
     let mut before = start;
@@ -127,10 +127,10 @@ pub fn synced_writes(
         file.sync_data()?;
         offset += block_bytes as u64;
         let now = clock.monotonic();
-        samples.add(now - before);
+        samples.saturating_record((now - before).as_nanos() as u64);
         before = now;
     }
-    let (writes, seconds) = (samples.count(), (before - start).as_secs_f64());
+    let (writes, seconds) = (samples.len(), (before - start).as_secs_f64());
     Ok(SyncedWrites {
         pattern: match pattern {
             SyncedPattern::Append => "append".to_string(),
@@ -141,7 +141,7 @@ pub fn synced_writes(
         writes,
         seconds,
         writes_per_second: writes as f64 / seconds.max(1e-9),
-        latency_ns: samples.summarize(),
+        latency_ns: summary(&samples),
     })
 }
 
@@ -151,5 +151,5 @@ fn fill(file: &Arc<dyn File>, chunk: &[u8], bytes: u64) -> Result<()> {
         file.write_at(chunk, offset)?;
         offset += chunk.len() as u64;
     }
-    file.sync_data()
+    Ok(file.sync_data()?)
 }

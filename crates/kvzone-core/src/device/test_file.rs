@@ -65,7 +65,6 @@ impl TestFile {
         })
     }
 
-    /// The handle of a mode.
     pub fn handle(&self, direct: bool) -> Result<&Arc<dyn File>> {
         if direct {
             self.direct.as_ref().map_err(Clone::clone)
@@ -135,7 +134,6 @@ pub fn stamp(buffer: &mut [u8], offset: u64) {
     }
 }
 
-/// Checks that a block was read from `offset`.
 pub fn check_stamp(path: &Path, block: &[u8], offset: u64) -> Result<()> {
     let found = block
         .first_chunk()

@@ -6,11 +6,9 @@ use crate::values::Values;
 use crate::versions::Versions;
 use crate::workload::OperationKind;
 
-/// Values of one batch, after one another.
 #[derive(Debug, Default)]
 pub struct Batch {
     values: Vec<u8>,
-    /// Where each operation's value ends.
     ends: Vec<usize>,
 }
 

@@ -3,10 +3,8 @@
 use crate::keys::KeySpace;
 use crate::workload::OperationKind;
 
-/// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// What to do.
     pub kind: OperationKind,
     /// The key's number; of [`OperationKind::ReadInOrder`] that of the first.
     pub number: u64,
@@ -19,20 +17,17 @@ pub struct Operation {
 /// Operations drawn ahead, with the bytes of their keys.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
-    /// In order.
     pub operations: Vec<Operation>,
     keys: Vec<u8>,
 }
 
 impl Block {
-    /// The key of one of its operations.
     #[inline]
     pub fn key(&self, operation: &Operation) -> &[u8] {
         let start = operation.key_start as usize;
         &self.keys[start..start + operation.key_bytes as usize]
     }
 
-    /// Adds an operation with its key.
     #[inline]
     pub fn push(&mut self, kind: OperationKind, number: u64, span: u32, keys: &KeySpace) {
         let key_start = self.keys.len() as u32;
@@ -56,7 +51,6 @@ impl Block {
         });
     }
 
-    /// Forgets its operations.
     pub fn clear(&mut self) {
         self.operations.clear();
         self.keys.clear();

@@ -25,20 +25,17 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Begins now.
     pub fn start() -> Self {
         Clock {
             origin: Instant::now(),
         }
     }
 
-    /// Nanoseconds since the start.
     #[inline]
     pub fn now(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// Seconds since the start.
     pub fn seconds(&self) -> f64 {
         self.now() as f64 / 1e9
     }

@@ -39,7 +39,6 @@ const BLOCK_BYTES: u64 = 4 << 20;
 /// Longer values are looked at outside of all latencies.
 const SHORT_VALUE: usize = 256;
 
-/// When operations are due.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     /// When the thread's first operation is due.
@@ -55,7 +54,6 @@ pub struct Schedule {
 pub struct Issue<'a> {
     /// When the phase ends, in its nanoseconds; `u64::MAX` if operations end it.
     pub deadline: u64,
-    /// Of the open loop.
     pub schedule: Option<Schedule>,
     /// Nanoseconds that an open loop may be behind before its rate is given up.
     pub give_up: u64,
@@ -63,17 +61,13 @@ pub struct Issue<'a> {
     pub given_up: &'a AtomicBool,
     /// Of an open loop whose rate a latency decides.
     pub governor: Option<&'a Governor>,
-    /// Changes a call.
     pub batch: SizeChoice,
     /// Requests in flight, where they are submitted and not waited for one by one.
     pub in_flight: usize,
     /// What decides the number of changes of each call, where it varies.
     pub batch_seed: u64,
-    /// Bytes of the longest key.
     pub key_bytes: u64,
-    /// Where values come from.
     pub values: &'a Values,
-    /// Versions of loaded keys.
     pub versions: &'a Versions,
     /// Set when some thread has failed.
     pub stop: &'a AtomicBool,
@@ -83,10 +77,8 @@ pub struct Issue<'a> {
     pub progress: &'a AtomicU64,
 }
 
-/// What became of a thread.
 #[derive(Debug)]
 pub struct Issued {
-    /// What it measured.
     pub recorder: Recorder,
     /// Hash of what its reads returned, with their number.
     pub hash: u64,
@@ -94,11 +86,8 @@ pub struct Issued {
     pub verified: u64,
     /// Bytes of keys and values put, and of keys deleted.
     pub bytes_written: u64,
-    /// Bytes of keys and values read.
     pub bytes_read: u64,
-    /// Entries that scans visited.
     pub scanned: u64,
-    /// Keys inserted after the load.
     pub inserted: u64,
     /// Their bytes of keys and values.
     pub inserted_bytes: u64,
@@ -107,7 +96,6 @@ pub struct Issued {
     /// Operations of an open loop that were due before the deadline, and not
     /// issued by then.
     pub overdue: u64,
-    /// Why it ended early.
     pub failure: Option<Error>,
 }
 
@@ -130,7 +118,6 @@ impl Issued {
     }
 }
 
-/// A thread that issues operations.
 pub struct Issuer<'a> {
     issue: Issue<'a>,
     clock: Clock,
@@ -152,11 +139,9 @@ pub struct Issuer<'a> {
     governed: (u64, u64),
 }
 
-/// The moments of an open loop.
 struct Arrivals {
     random: Option<Random>,
     due: f64,
-    /// Operations that were due before.
     before: u64,
 }
 

@@ -24,7 +24,6 @@ use cambium_io::{Environment, File, OpenOptions};
 
 use crate::error::Result;
 
-/// Bytes of a note.
 const NOTE_BYTES: usize = 12;
 
 /// Bytes that are written, and read, at once.
@@ -40,12 +39,10 @@ pub fn before(run: &Path) -> PathBuf {
     folder(run).join("before")
 }
 
-/// The file of a thread.
 pub fn of_thread(run: &Path, thread: u64) -> PathBuf {
     folder(run).join(format!("thread-{thread}"))
 }
 
-/// Makes the folder.
 pub fn prepare(run: &Path) -> Result<()> {
     let files = Environment::real().file_system;
     if files.metadata(&folder(run))?.is_none() {
@@ -54,7 +51,6 @@ pub fn prepare(run: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file of notes that is being written.
 #[derive(Debug)]
 pub struct Notes {
     file: Arc<dyn File>,
@@ -86,7 +82,6 @@ impl Notes {
         Ok(())
     }
 
-    /// Hands all notes over.
     pub fn hand_over(&mut self) -> Result<()> {
         self.file.write_at(&self.gathered, self.offset)?;
         self.offset += self.gathered.len() as u64;

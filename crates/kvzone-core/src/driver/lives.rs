@@ -14,7 +14,6 @@ use std::collections::BinaryHeap;
 
 use crate::job::SizeChoice;
 
-/// The keys of one thread.
 #[derive(Clone, Debug)]
 pub struct Lives {
     lifetime: SizeChoice,

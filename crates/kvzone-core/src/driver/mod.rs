@@ -129,11 +129,8 @@ pub fn check(load: &Load, steps: &[Step], reopen: Option<After>) -> Result<()> {
     Ok(())
 }
 
-/// Where a job's operations come from.
 enum Operations<'a> {
-    /// Drawn.
     Drawn(Box<Plan>),
-    /// Of a trace.
     Traced(Replay<'a>),
 }
 
@@ -203,10 +200,7 @@ fn check_capabilities(
     } else {
         return Ok(());
     };
-    Err(Error::Unsupported {
-        store: adapter.name().to_string(),
-        what: lacks,
-    })
+    Err(Error::unsupported(adapter.name(), lacks))
 }
 
 fn make_folder(request: &OpenRequest) -> Result<()> {
@@ -425,7 +419,6 @@ impl Runner<'_> {
         }
     }
 
-    /// The result of a phase that is one operation.
     fn one_operation(&self, phase: Phase, seconds: f64) -> PhaseResult {
         let (live_user_bytes, live_keys) = self.plan.live(phase);
         PhaseResult {

@@ -39,17 +39,12 @@ const ARRIVALS: u64 = 0x6172_7276;
 /// Operations that are drawn again at once.
 const REDRAWN: u64 = 256;
 
-/// What a phase issues.
 pub struct Work<'a> {
-    /// Load or run.
     pub phase: Phase,
-    /// Whose operations.
     pub adapter: &'a dyn Adapter,
     /// Whether the store, as it is open, keeps key order.
     pub ordered: bool,
-    /// As the job says.
     pub load: &'a Load,
-    /// Worked out.
     pub plan: &'a Plan,
 }
 
@@ -425,7 +420,6 @@ pub(super) struct Signals {
     given_up: AtomicBool,
 }
 
-/// What a thread does.
 pub(super) trait Issues: Send {
     /// From the phase's start to its end.
     fn run(self, clock: Clock) -> Issued;

@@ -7,7 +7,6 @@ use crate::adapter::{OpenRequest, store_folder};
 use crate::error::{Error, Result};
 use crate::job::{Job, KeySource, Load, Popularity, SizeChoice, Step, Until};
 use crate::keys::{INTEGER_BYTES, KeySpace};
-use crate::trace::summary::Summary;
 use crate::values::Values;
 use crate::versions::Versions;
 use crate::workload::{FillOrder, OperationKind, Workload, find};
@@ -24,26 +23,17 @@ const LOAD_BATCH_BYTES: u64 = 1 << 20;
 /// several times on its way into a store, and a run can have a limit of memory.
 const LOAD_BATCHES_BYTES: u64 = 16 << 20;
 
-/// A job, worked out.
 #[derive(Debug)]
 pub struct Plan {
-    /// The workload.
     pub workload: &'static Workload,
     /// Its operations after the load, with their weights in percent.
     pub mix: Vec<(OperationKind, u32)>,
-    /// Which keys it chooses.
     pub popularity: Popularity,
-    /// All keys.
     pub keys: KeySpace,
-    /// All values.
     pub values: Arc<Values>,
-    /// What the store should hold.
     pub versions: Arc<Versions>,
-    /// Changes a call while loading.
     pub load_batch: SizeChoice,
-    /// Changes a call while running.
     pub run_batch: SizeChoice,
-    /// Entries that a scan visits.
     pub scans: SizeChoice,
     /// Keys at the end of all that are never put.
     pub missing: u64,
@@ -175,14 +165,22 @@ fn load_batch(load: &Load) -> u32 {
 /// What the adapter of a job is asked to open.
 pub fn open_request(job: &Job) -> OpenRequest {
     let load = &job.load;
-    if let Some(trace) = &load.trace {
-        return traced_request(job, &trace.summary);
-    }
     let mix = find(&load.workload).and_then(|workload| mix(load, workload));
     let inserts = mix.is_ok_and(|mix| mix.iter().any(|&(kind, _)| kind == OperationKind::Insert));
     let inserted = match load.until {
         Until::Operations(count) if inserts => count / 20,
         _ => 0,
+    };
+    let (expected_keys, key_bytes, value_bytes) = match load.trace.as_ref().map(|it| &it.summary) {
+        // Its keys are bytes, whatever their length.
+        Some(all) => {
+            let key_bytes = all.longest_key.max(INTEGER_BYTES + 1) as u32;
+            (all.keys, key_bytes, all.mean_value_bytes())
+        }
+        None => {
+            let keys = load.keys.saturating_add(inserted);
+            (keys, key_bytes(load), load.value_bytes.mean())
+        }
     };
     OpenRequest {
         folder: store_folder(&job.folder),
@@ -190,9 +188,9 @@ pub fn open_request(job: &Job) -> OpenRequest {
         budget_bytes: job.budget_bytes,
         profile: job.profile,
         overrides: job.overrides.clone(),
-        expected_keys: load.keys.saturating_add(inserted),
-        key_bytes: key_bytes(load),
-        expected_value_bytes: load.value_bytes.mean().ceil() as u64,
+        expected_keys,
+        key_bytes,
+        expected_value_bytes: value_bytes.ceil() as u64,
         threads: job
             .steps
             .iter()
@@ -204,22 +202,6 @@ pub fn open_request(job: &Job) -> OpenRequest {
 
 fn threads(load: &Load) -> u32 {
     load.threads + load.beside.map_or(0, |beside| beside.threads)
-}
-
-/// Likewise where a trace is replayed.
-fn traced_request(job: &Job, summary: &Summary) -> OpenRequest {
-    OpenRequest {
-        folder: store_folder(&job.folder),
-        durability: job.durability,
-        budget_bytes: job.budget_bytes,
-        profile: job.profile,
-        overrides: job.overrides.clone(),
-        expected_keys: summary.keys,
-        // Its keys are bytes, whatever their length.
-        key_bytes: summary.longest_key.max(INTEGER_BYTES + 1) as u32,
-        expected_value_bytes: summary.mean_value_bytes().ceil() as u64,
-        threads: job.load.threads,
-    }
 }
 
 /// Bytes of a key, as far as a store that may take keys for integers has to
@@ -251,165 +233,39 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_before_a_store_is_opened() {
-        let base = load("overwrite");
-        let cases: Vec<(Load, &str)> = vec![
-            (load("overwriet"), "overwrite"),
-            (
-                Load {
-                    threads: 0,
-                    ..base.clone()
-                },
-                "threads 0",
-            ),
-            (
-                Load {
-                    threads: 1_001,
-                    ..base.clone()
-                },
-                "a key of its own",
-            ),
-            (
-                Load {
-                    batch: 0,
-                    ..base.clone()
-                },
-                "batch 0",
-            ),
-            (
-                Load {
-                    batch: 1_000_000,
-                    value_bytes: crate::job::SizeChoice::Fixed(10_000),
-                    ..base.clone()
-                },
-                "more than 1 GiB",
-            ),
-            (
-                Load {
-                    batch: 2,
-                    ..load("ycsb-c")
-                },
-                "ycsb-c reads",
-            ),
-            (
-                Load {
-                    batch: 2,
-                    ..load("ycsb-f")
-                },
-                "what it has just read",
-            ),
-            (
-                Load {
-                    batch: 2,
-                    ..load("ycsb-d")
-                },
-                "just inserted",
-            ),
-            (
-                Load {
-                    batch: 2,
-                    rate: Some(10.0),
-                    ..load("ycsb-a")
-                },
-                "no moment is due",
-            ),
-            (
-                Load {
-                    batch: 2,
-                    batch_least: Some(3),
-                    ..base.clone()
-                },
-                "the smaller first",
-            ),
-            (
-                Load {
-                    update_percent: Some(50),
-                    ..base.clone()
-                },
-                "only mixed",
-            ),
-            (
-                Load {
-                    update_percent: Some(101),
-                    ..load("mixed")
-                },
-                "from 0 to 100",
-            ),
-            (
-                Load {
-                    scan_entries: Some(SizeChoice::Fixed(10)),
-                    ..base.clone()
-                },
-                "does not scan",
-            ),
-            (
-                Load {
-                    scan_entries: Some(SizeChoice::Fixed(0)),
-                    ..load("scan-random")
-                },
-                "from 1 to",
-            ),
-            (
-                Load {
-                    beside: Some(writers(1, None)),
-                    ..base.clone()
-                },
-                "writes by itself",
-            ),
-            (
-                Load {
-                    beside: Some(writers(0, None)),
-                    ..load("read-random")
-                },
-                "0 writers",
-            ),
-            (
-                Load {
-                    beside: Some(writers(1, Some(-1.0))),
-                    ..load("read-random")
-                },
-                "operations a second",
-            ),
-            (
-                Load {
-                    key_source: KeySource::Pattern(KeyPattern::Small),
-                    ..load("read-sequential")
-                },
-                "key order",
-            ),
-            (
-                Load {
-                    rate: Some(0.0),
-                    ..base.clone()
-                },
-                "rate 0",
-            ),
-            (
-                Load {
-                    rate: Some(f64::NAN),
-                    ..base.clone()
-                },
-                "rate NaN",
-            ),
-            (
-                Load {
-                    until: Until::Seconds(-1.0),
-                    ..base.clone()
-                },
-                "-1 seconds",
-            ),
-            (
-                Load {
-                    popularity: Some(Popularity::Zipfian(0.0)),
-                    ..base.clone()
-                },
-                "exponent 0",
-            ),
+        type Change = fn(&mut Load);
+        #[rustfmt::skip] // a table
+        let cases: &[(&str, Change, &str)] = &[
+            ("overwriet", |_| {}, "overwrite"),
+            ("overwrite", |it| it.threads = 0, "threads 0"),
+            ("overwrite", |it| it.threads = 1_001, "a key of its own"),
+            ("overwrite", |it| it.batch = 0, "batch 0"),
+            ("overwrite", |it| { it.batch = 1_000_000; it.value_bytes = SizeChoice::Fixed(10_000); }, "more than 1 GiB"),
+            ("ycsb-c", |it| it.batch = 2, "ycsb-c reads"),
+            ("ycsb-f", |it| it.batch = 2, "what it has just read"),
+            ("ycsb-d", |it| it.batch = 2, "just inserted"),
+            ("ycsb-a", |it| { it.batch = 2; it.rate = Some(10.0); }, "no moment is due"),
+            ("overwrite", |it| { it.batch = 2; it.batch_least = Some(3); }, "the smaller first"),
+            ("overwrite", |it| it.update_percent = Some(50), "only mixed"),
+            ("mixed", |it| it.update_percent = Some(101), "from 0 to 100"),
+            ("overwrite", |it| it.scan_entries = Some(SizeChoice::Fixed(10)), "does not scan"),
+            ("scan-random", |it| it.scan_entries = Some(SizeChoice::Fixed(0)), "from 1 to"),
+            ("overwrite", |it| it.beside = Some(writers(1, None)), "writes by itself"),
+            ("read-random", |it| it.beside = Some(writers(0, None)), "0 writers"),
+            ("read-random", |it| it.beside = Some(writers(1, Some(-1.0))), "operations a second"),
+            ("read-sequential", |it| it.key_source = KeySource::Pattern(KeyPattern::Small), "key order"),
+            ("overwrite", |it| it.rate = Some(0.0), "rate 0"),
+            ("overwrite", |it| it.rate = Some(f64::NAN), "rate NaN"),
+            ("overwrite", |it| it.until = Until::Seconds(-1.0), "-1 seconds"),
+            ("overwrite", |it| it.popularity = Some(Popularity::Zipfian(0.0)), "exponent 0"),
         ];
-        for (load, words) in cases {
+        for (name, change, words) in cases {
+            let mut load = load(name);
+            change(&mut load);
             let error = Plan::new(&load).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
-        Plan::new(&base).unwrap();
+        Plan::new(&load("overwrite")).unwrap();
     }
 
     #[test]

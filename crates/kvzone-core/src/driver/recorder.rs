@@ -1,8 +1,6 @@
 //! Latencies of one thread, and how they are put together.
 //!
-//! Histograms keep three significant digits (`hdrhistogram`), so a percentile
-//! is right to a thousandth, in memory that does not grow with the samples.
-//! Each kind of operation has one over the whole phase; another is begun anew
+//! Each kind of operation has a histogram over the whole phase; another is begun anew
 //! every second, and of it is kept what the timeline needs.
 
 use std::collections::BTreeMap;
@@ -12,34 +10,14 @@ use hdrhistogram::Histogram;
 use serde_json::json;
 
 use crate::error::{Error, Result};
+use crate::latency::{histogram, summary};
 use crate::record::{LatencySummary, TimelinePoint};
 use crate::workload::OperationKind;
 
-/// The longest that is told apart: an hour.
-const LONGEST: u64 = 3_600_000_000_000;
-const DIGITS: u8 = 3;
 const SECOND: u64 = 1_000_000_000;
 
 /// Neighbours closer than this are one bar of a second's timeline.
 const BAR: f64 = 1.01;
-
-fn histogram() -> Result<Histogram<u64>> {
-    Histogram::new_with_bounds(1, LONGEST, DIGITS)
-        .map_err(|error| Error::Usage(format!("histogram: {error}")))
-}
-
-/// Sums a histogram up; none if it is empty.
-fn summary(histogram: &Histogram<u64>) -> Option<LatencySummary> {
-    (!histogram.is_empty()).then(|| LatencySummary {
-        mean: histogram.mean(),
-        stdev: histogram.stdev(),
-        p50: histogram.value_at_quantile(0.5),
-        p90: histogram.value_at_quantile(0.9),
-        p99: histogram.value_at_quantile(0.99),
-        p999: histogram.value_at_quantile(0.999),
-        max: histogram.max(),
-    })
-}
 
 /// One thread's seconds: operations, and latencies as bars.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +26,6 @@ struct Second {
     bars: Vec<(u64, u64)>,
 }
 
-/// What one thread records.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     kinds: Vec<(OperationKind, Histogram<u64>)>,
@@ -109,7 +86,6 @@ impl Recorder {
         }
     }
 
-    /// Operations so far.
     #[inline]
     pub fn operations(&self) -> u64 {
         self.operations
@@ -141,10 +117,8 @@ impl Recorder {
     }
 }
 
-/// What all threads of a phase recorded.
 #[derive(Clone, Debug)]
 pub struct Merged {
-    /// Over all kinds.
     pub latency: Option<LatencySummary>,
     /// From the call.
     pub native_latency: Option<LatencySummary>,
@@ -152,9 +126,7 @@ pub struct Merged {
     pub queueing: Option<LatencySummary>,
     /// Kind by kind, where there is more than one.
     pub by_kind: BTreeMap<OperationKind, LatencySummary>,
-    /// Calls of each kind.
     pub calls: BTreeMap<OperationKind, u64>,
-    /// Over all threads.
     pub operations: u64,
     /// Second by second, without a gap.
     pub timeline: Vec<TimelinePoint>,
@@ -252,6 +224,7 @@ fn point((second, threads): (usize, &Vec<Second>)) -> TimelinePoint {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::latency::LONGEST;
     use OperationKind::{Read, Update};
 
     #[test]

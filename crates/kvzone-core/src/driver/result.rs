@@ -14,7 +14,6 @@ use crate::record::{LatencySummary, Phase, TimelinePoint};
 /// not here; the caller counts it (see [`crate::driver::Observer`]).
 #[derive(Clone, Debug, Default)]
 pub struct PhaseResult {
-    /// Which part of the job.
     pub phase: Phase,
     /// Operations done: an entry of a batch, or one that `read-sequential`
     /// visits, is one; a scan of YCSB and a read-modify-write are one each.
@@ -37,7 +36,6 @@ pub struct PhaseResult {
     /// Over what reads returned, as 16 hexadecimal digits; see
     /// [`crate::driver`] for when there is one.
     pub result_hash: Option<String>,
-    /// A point a second.
     pub timeline: Vec<TimelinePoint>,
     /// Further figures: `batch`, `popularity`, `access` (how `read-sequential`
     /// reads: `scan` or `get`), `reads_verified`, `operations_overdue` (of an
@@ -76,13 +74,10 @@ impl PhaseResult {
 /// The measurements of all threads of a phase, put together.
 #[derive(Debug)]
 pub struct Together {
-    /// Their latencies, counts and timeline.
     pub merged: Merged,
     /// Hash of what their reads returned.
     pub hash: u64,
-    /// Reads that were compared.
     pub verified: u64,
-    /// Entries that scans visited.
     pub scanned: u64,
     /// Keys inserted after the load, and their bytes.
     pub inserted: (u64, u64),

@@ -166,10 +166,10 @@ impl Runner<'_> {
     fn tell_lack(&self, phase: Phase, step: &Step, what: &str) -> Result<PhaseResult> {
         let mut result = PhaseResult::empty(phase);
         name(&mut result, step);
-        result.failure = Some(Error::Unsupported {
-            store: self.adapter.name().to_string(),
-            what: format!("{}: {what}", step.name),
-        });
+        result.failure = Some(Error::unsupported(
+            self.adapter.name(),
+            format!("{}: {what}", step.name),
+        ));
         self.tell(result)
     }
 

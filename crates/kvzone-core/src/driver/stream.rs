@@ -40,24 +40,17 @@ const DRAWS: u64 = 0x6472_6177;
 const SCATTER: u64 = 0x7363_6174;
 const DELETIONS: u64 = 0x6465_6C65;
 
-/// What all threads of a phase have in common.
 #[derive(Clone, Debug)]
 pub struct StreamPlan<'a> {
-    /// All keys.
     pub keys: &'a KeySpace,
-    /// Kinds and weights in percent.
     pub mix: &'a [(OperationKind, u32)],
-    /// Which keys.
     pub popularity: Popularity,
-    /// Of the whole job.
     pub seed: u64,
-    /// Threads of the phase.
     pub threads: u64,
     /// Operations over all threads; None where time ends the phase.
     pub operations: Option<u64>,
     /// Entries that one operation of [`OperationKind::ReadInOrder`] visits.
     pub span: u64,
-    /// Entries that a scan visits.
     pub scans: SizeChoice,
     /// Keys at the end of all that are never put.
     pub missing: u64,
@@ -66,7 +59,6 @@ pub struct StreamPlan<'a> {
     pub lifetime: Option<SizeChoice>,
 }
 
-/// A thread's operations.
 #[derive(Clone, Debug)]
 pub struct Stream<'a> {
     plan: StreamPlan<'a>,

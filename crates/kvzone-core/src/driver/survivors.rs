@@ -25,7 +25,6 @@ use crate::versions::{Known, Versions};
 /// Reads between two signs of life.
 const REPORT_EVERY: u64 = 4096;
 
-/// What became of the writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Survivors {
     /// Keys of which a write was acknowledged: the last one counts.

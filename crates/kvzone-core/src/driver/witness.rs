@@ -26,13 +26,9 @@ use crate::workload::OperationKind;
 /// What a job's reads are held against.
 #[derive(Clone, Copy, Debug)]
 pub struct Expectation<'a> {
-    /// Name of the store, for errors.
     pub store: &'a str,
-    /// All keys.
     pub keys: &'a KeySpace,
-    /// All values.
     pub values: &'a Values,
-    /// What is loaded.
     pub versions: &'a Versions,
     /// One read in so many is compared; 0 for none.
     pub verify_every: u32,
@@ -46,7 +42,6 @@ pub struct Expectation<'a> {
 /// time.
 const WALK_COMPARES: u64 = 1_024;
 
-/// One thread's view.
 #[derive(Debug)]
 pub struct Witness<'a> {
     expectation: Expectation<'a>,
@@ -115,7 +110,6 @@ pub(super) fn chain(hash: u64, key: &[u8], value: Option<&[u8]>) -> u64 {
 }
 
 impl<'a> Witness<'a> {
-    /// Nothing seen yet.
     pub fn new(expectation: Expectation<'a>) -> Self {
         Witness {
             expectation,
@@ -137,7 +131,6 @@ impl<'a> Witness<'a> {
         self.hash
     }
 
-    /// Reads that were compared.
     pub fn verified(&self) -> u64 {
         self.verified
     }

@@ -50,13 +50,11 @@ pub const SMALL_PREFIXES: u64 = 100;
 /// Levels of `worst` that a million keys need.
 pub const WORST_LEVELS: u32 = 20;
 
-/// Bytes of a prefix, at least and at most.
 const PREFIX_BYTES: (usize, usize) = (8, 12);
 
 /// Bytes that tell a key from all others.
 const UNIQUE_BYTES: usize = 8;
 
-/// How keys look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyPattern {
@@ -141,7 +139,6 @@ const PREFIX: u64 = 0x7072_6566;
 const REST: u64 = 0x7265_7374;
 
 impl Keys {
-    /// The keys of a pattern and a seed.
     pub fn new(pattern: KeyPattern, seed: u64) -> Self {
         Keys {
             pattern,
@@ -163,7 +160,6 @@ impl Keys {
         }
     }
 
-    /// Key number `number`.
     pub fn key(&self, number: u64) -> Vec<u8> {
         let mut key = Vec::with_capacity(256);
         self.append(number, &mut key);
@@ -277,7 +273,6 @@ mod tests {
         keys.iter().map(Vec::len).sum::<usize>() as f64 / keys.len() as f64
     }
 
-    /// Keys by their first bytes.
     fn shares(keys: &BTreeSet<Vec<u8>>, bytes: usize) -> BTreeMap<Vec<u8>, u64> {
         let mut shares = BTreeMap::new();
         for key in keys {

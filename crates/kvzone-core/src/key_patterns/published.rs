@@ -14,25 +14,22 @@
 //! Numbers are dense, as numbers given out by a service are. The 13 letters are a
 //! random number in base 36, different for each key.
 
-use serde::{Deserialize, Serialize};
-
 use crate::job::SizeChoice;
 use crate::random::{Random, mix, mix_two, unmix};
 
-/// A data set of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DataSet {
-    /// User profiles by user.
-    Profile,
-    /// Playlists by their number.
-    Playlist,
-    /// What users did.
-    History,
-    /// How users are, by e-mail address.
-    Status,
-    /// Pages of a crawl.
-    Url,
+crate::named! {
+    pub enum DataSet {
+        /// User profiles by user.
+        Profile = "profile",
+        /// Playlists by their number.
+        Playlist = "playlist",
+        /// What users did.
+        History = "history",
+        /// How users are, by e-mail address.
+        Status = "status",
+        /// Pages of a crawl.
+        Url = "url",
+    }
 }
 
 /// Pages of a host: 105,896,555 pages on 114,529 hosts.
@@ -47,27 +44,6 @@ const LETTERS: usize = 13;
 const DOMAINS: [&str; 4] = ["mail.test", "tunes.net", "post.home", "inbox.org"];
 
 impl DataSet {
-    /// All of them, in the paper's order.
-    pub const ALL: [DataSet; 5] = [
-        DataSet::Profile,
-        DataSet::Playlist,
-        DataSet::History,
-        DataSet::Status,
-        DataSet::Url,
-    ];
-
-    /// As in the paper.
-    pub fn name(self) -> &'static str {
-        match self {
-            DataSet::Profile => "profile",
-            DataSet::Playlist => "playlist",
-            DataSet::History => "history",
-            DataSet::Status => "status",
-            DataSet::Url => "url",
-        }
-    }
-
-    /// Documents in the paper.
     pub fn documents(self) -> u64 {
         match self {
             DataSet::Profile => 4_839_099,
@@ -125,7 +101,6 @@ impl DataSet {
         }
     }
 
-    /// The number that a key seems to have.
     pub(super) fn number_of(self, seed: u64, key: &[u8]) -> Option<u64> {
         if let Some((words, _)) = self.numbered() {
             let digits = key.strip_prefix(words.as_bytes())?;

@@ -6,7 +6,6 @@ use cambium_io::{Environment, OpenOptions};
 
 use crate::error::{Error, Result};
 
-/// Keys after one another, with their ends.
 #[derive(Debug)]
 pub(super) struct KeyList {
     path: PathBuf,
@@ -56,12 +55,10 @@ impl KeyList {
         self.path.display().to_string()
     }
 
-    /// Keys.
     pub(super) fn count(&self) -> u64 {
         self.ends.len() as u64
     }
 
-    /// So many of them, evenly from the first on.
     pub(super) fn evenly(self, count: u64) -> KeyList {
         if count >= self.count() {
             return self;
@@ -77,7 +74,6 @@ impl KeyList {
         &self.bytes[start..self.ends[place]]
     }
 
-    /// Where a key stands.
     pub(super) fn place_of(&self, key: &[u8]) -> Option<u64> {
         let (mut from, mut to) = (0, self.count());
         while from < to {
@@ -91,7 +87,6 @@ impl KeyList {
         None
     }
 
-    /// Bytes of the longest.
     pub(super) fn longest_bytes(&self) -> u64 {
         (0..self.count())
             .map(|place| self.get(place).len() as u64)

@@ -233,7 +233,6 @@ impl KeySpace {
         }
     }
 
-    /// Bytes of a key.
     pub fn key_bytes(&self, number: u64) -> usize {
         match &self.form {
             Form::Integers | Form::Stripes(_) => self.spread_bytes(number),

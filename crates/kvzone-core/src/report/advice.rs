@@ -22,7 +22,6 @@ const NOTABLE: f64 = 1.2;
 pub struct Candidate {
     /// The store, and its variant in brackets.
     pub name: String,
-    /// The store alone.
     pub store: String,
     /// Medians of all figures, in the order of [`Figure::deciding`].
     pub medians: Vec<Option<f64>>,
@@ -35,15 +34,12 @@ pub struct Candidate {
 /// Who is ranked, and who is not.
 #[derive(Clone, Debug)]
 pub struct Advice {
-    /// What is wanted.
     pub goal: Figure,
-    /// The best first.
     pub ranking: Vec<Candidate>,
     /// Who did not end well, with the reason.
     pub unranked: Vec<(String, String)>,
 }
 
-/// Ranks the stores of a report by a figure of one phase.
 pub fn rank(report: &Report, phase: Phase, goal: Figure) -> Advice {
     let mut names: Vec<String> = Vec::new();
     for run in &report.runs {

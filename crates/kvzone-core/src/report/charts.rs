@@ -81,7 +81,6 @@ fn rounds(
     Chart::rows(title.to_string(), unit, false, rows)
 }
 
-/// Which colour a store has in a summary.
 fn colour(summary: &Summary, store: &str) -> usize {
     let place = summary.rows.iter().position(|row| row.store == store);
     place.unwrap_or(0) % COLOURS

@@ -23,7 +23,6 @@ use crate::statistics::median;
 use crate::statistics::verdict::{Comparison, ROUNDS_FOR_A_CLAIM, Verdict, compare_apart};
 use crate::workload;
 
-/// What a comparison says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The whole interval lies on the better side of the tolerance.
@@ -43,24 +42,20 @@ pub enum Change {
 pub struct Cell {
     /// Workload and store, and what tells them from others.
     pub what: String,
-    /// The figure.
     pub figure: Figure,
     /// Medians of the first report and of the second.
     pub medians: (Option<f64>, Option<f64>),
     /// The second by the first.
     pub comparison: Option<Comparison>,
-    /// What follows.
     pub change: Change,
 }
 
-/// Two reports beside each other.
 #[derive(Clone, Debug, Default)]
 pub struct Differences {
     /// In the order of the first report, all figures of one store together.
     pub cells: Vec<Cell>,
     /// Stores that ended well in the first report, and not in the second.
     pub broken: Vec<String>,
-    /// What weakens or explains the comparison.
     pub notes: Vec<String>,
 }
 

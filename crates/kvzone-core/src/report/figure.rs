@@ -3,23 +3,19 @@
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::names::nearest;
+use crate::names::unknown;
 use crate::record::{LatencySummary, Run};
 use crate::report::text::Unit;
 
 /// Calls below which a 99.9th percentile is not shown: ten lie above it.
 const CALLS_FOR_P999: u64 = 10_000;
 
-/// A figure of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// As on the command line.
     pub name: &'static str,
-    /// As in tables.
     pub heading: &'static str,
     /// Above its chart; empty where it has none.
     pub title: &'static str,
-    /// Of its values.
     pub unit: Unit,
     /// Whether more of it is better.
     pub more_is_better: bool,
@@ -165,7 +161,6 @@ impl Figure {
         (self.of)(run)
     }
 
-    /// A value as people read it.
     pub fn text(&self, value: f64) -> String {
         self.unit.text(value)
     }
@@ -179,11 +174,8 @@ impl Figure {
     pub fn find(name: &str) -> Result<Figure> {
         let found = Figure::deciding().find(|figure| figure.name == name);
         found.copied().ok_or_else(|| {
-            let near = nearest(name, Figure::deciding().map(|figure| figure.name));
-            Error::Usage(format!(
-                "there is no figure {name:?}; near it: {}",
-                near.join(", ")
-            ))
+            let names = Figure::deciding().map(|figure| figure.name);
+            Error::Usage(unknown("figure", name, names))
         })
     }
 }

@@ -7,11 +7,9 @@ use super::page::escape;
 /// Heads and rows; the first columns are words, the others numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Grid {
-    /// Above the columns.
     pub heads: Vec<String>,
     /// Columns of words.
     pub words: usize,
-    /// As many cells each as there are heads.
     pub rows: Vec<Vec<String>>,
 }
 

@@ -10,7 +10,7 @@ use crate::record::{Report, Run, Status};
 use crate::report::charts::charts;
 use crate::report::grid::Grid;
 use crate::report::page::Page;
-use crate::report::summary::{Row, Summary};
+use crate::report::summary::{Row, Summary, conditions};
 use crate::report::terminal::grid;
 use crate::report::text::grouped;
 
@@ -35,12 +35,12 @@ pub fn page(report: &Report, summaries: &[Summary], command: &str) -> Page {
 
 fn section(page: &mut Page, report: &Report, summary: &Summary) {
     page.heading(&summary.workload);
-    page.text(&summary.conditions.text());
+    page.text(&conditions(&summary.conditions));
     page.table(grid(summary), |_| "");
     // What they hold for stands above already.
-    let conditions = format!(" ({})", summary.conditions.text());
+    let told = format!(" ({})", conditions(&summary.conditions));
     let lines = summary.lines.iter().map(|line| &line.text);
-    let lines = lines.map(|line| line.strip_suffix(&conditions).unwrap_or(line).to_string());
+    let lines = lines.map(|line| line.strip_suffix(&told).unwrap_or(line).to_string());
     page.list(lines.collect(), summary.warnings.clone());
     after_kill(page, summary);
     for chart in charts(report, summary) {

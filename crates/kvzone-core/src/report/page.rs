@@ -21,27 +21,21 @@ pub const COLOURS: usize = 16;
 /// The colours alone, for a drawing that stands alone.
 pub(super) const PALETTE: &str = include_str!("page/report.css");
 
-/// A chart as data; the script of the page draws it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Chart {
-    /// What it shows.
     #[serde(skip)]
     pub title: String,
-    /// Of its values.
     pub unit: Unit,
-    /// How points lie.
     pub kind: Kind,
     /// Values in decades.
     pub log: bool,
     /// Names of the places across, or of the rows; none where seconds are across.
     pub names: Vec<String>,
-    /// Lines, or the points of rows.
     pub series: Vec<Series>,
     /// Rows that have a mark, and where.
     pub medians: Vec<(f64, f64)>,
 }
 
-/// How points lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -51,12 +45,9 @@ pub enum Kind {
     Rows,
 }
 
-/// Points of one colour.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Series {
-    /// Whose they are.
     pub name: String,
-    /// Which of the page's colours.
     pub colour: usize,
     /// Second, place or row, and value.
     pub points: Vec<(f64, f64)>,
@@ -65,13 +56,9 @@ pub struct Series {
 /// A row of single points: one a round, and their median.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What stands at its left.
     pub name: String,
-    /// Which of the page's colours.
     pub colour: usize,
-    /// One a round.
     pub values: Vec<f64>,
-    /// Marked by a stroke.
     pub median: Option<f64>,
 }
 
@@ -138,7 +125,6 @@ enum Block {
     Subheading(String),
     Text(String),
     Code(String),
-    /// Lines, and lines that warn.
     List(Vec<String>, Vec<String>),
     Table(Grid, Style),
     /// A table that opens when its title is clicked.
@@ -155,7 +141,6 @@ pub struct Page {
 }
 
 impl Page {
-    /// With a title, and the command that made it.
     pub fn new(title: &str, command: &str) -> Page {
         Page {
             title: title.to_string(),
@@ -164,17 +149,14 @@ impl Page {
         }
     }
 
-    /// A part begins.
     pub fn heading(&mut self, text: &str) {
         self.blocks.push(Block::Heading(text.to_string()));
     }
 
-    /// A part of a part begins.
     pub fn subheading(&mut self, text: &str) {
         self.blocks.push(Block::Subheading(text.to_string()));
     }
 
-    /// A paragraph.
     pub fn text(&mut self, text: &str) {
         self.blocks.push(Block::Text(text.to_string()));
     }
@@ -184,14 +166,12 @@ impl Page {
         self.blocks.push(Block::Code(text.to_string()));
     }
 
-    /// Lines, and lines that warn.
     pub fn list(&mut self, lines: Vec<String>, warnings: Vec<String>) {
         if !(lines.is_empty() && warnings.is_empty()) {
             self.blocks.push(Block::List(lines, warnings));
         }
     }
 
-    /// A table.
     pub fn table(&mut self, grid: Grid, style: Style) {
         self.blocks.push(Block::Table(grid, style));
     }

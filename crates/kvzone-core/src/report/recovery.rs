@@ -10,7 +10,6 @@ use crate::record::{Phase, Run};
 use crate::report::text::{duration, grouped, or_dash};
 use crate::statistics::median;
 
-/// One store's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recovery {
     /// Median seconds of an open.
@@ -22,11 +21,8 @@ pub struct Recovery {
 /// Writes after a kill: of each key the last that was acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AfterKill {
-    /// So many were acknowledged.
     pub acknowledged: u64,
-    /// So many of them are there.
     pub survived: u64,
-    /// So many are not.
     pub lost: u64,
     /// Keys that hold what nobody wrote.
     pub damaged: u64,
@@ -91,7 +87,6 @@ impl AfterKill {
         }
     }
 
-    /// A sentence.
     pub fn text(&self, durability: DurabilityName) -> String {
         let number = |count: u64| grouped(count as f64);
         format!(

@@ -11,7 +11,6 @@
 
 use serde_json::Value;
 
-use crate::adapter::{DurabilityName, Profile};
 use crate::record::{Phase, Report, Run, Status};
 use crate::report::figure::{FIGURES, Figure};
 use crate::report::recovery::Recovery;
@@ -26,80 +25,38 @@ pub const NULL: &str = "null";
 const NOISY: f64 = 0.25;
 
 /// What all runs of a summary had in common; printed with every ratio.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Conditions {
-    /// What every write promised.
-    pub durability: DurabilityName,
-    /// How far settings went.
-    pub profile: Profile,
-    /// Each store's own cache, in bytes.
-    pub budget_bytes: Option<u64>,
-    /// The worker's limit, page cache included.
-    pub memory_limit_bytes: Option<u64>,
-    /// Entries after the load.
-    pub keys: u64,
-    /// Mean bytes.
-    pub key_size: f64,
-    /// Mean bytes.
-    pub value_size: f64,
-    /// Threads that issued operations.
-    pub threads: u32,
-    /// Requests that each had in flight, where it did not wait for each.
-    pub in_flight: Option<u64>,
-    /// Operations a second asked for, in an open loop.
-    pub target_rate: Option<f64>,
-}
-
-impl Conditions {
-    fn of(run: &Run) -> Conditions {
-        Conditions {
-            durability: run.durability,
-            profile: run.profile,
-            budget_bytes: run.budget_bytes,
-            memory_limit_bytes: run.memory_limit_bytes,
-            keys: run.keys,
-            key_size: run.key_size,
-            value_size: run.value_size,
-            threads: run.threads,
-            in_flight: run.extra.get("in_flight").and_then(Value::as_u64),
-            target_rate: run.target_rate,
-        }
+pub fn conditions(run: &Run) -> String {
+    let data = run.keys as f64 * (run.key_size + run.value_size);
+    let mut parts = vec![
+        format!("durability {}", run.durability),
+        match run.memory_limit_bytes {
+            Some(bytes) => format!("memory limit {}", text::bytes(bytes as f64)),
+            None => "no memory limit".to_string(),
+        },
+        match run.budget_bytes {
+            Some(bytes) => format!("memory budget {}", text::bytes(bytes as f64)),
+            None => "memory budget unknown".to_string(),
+        },
+        format!(
+            "{} keys of {} + {} bytes ({})",
+            text::grouped(run.keys as f64),
+            plain(run.key_size),
+            plain(run.value_size),
+            text::bytes(data)
+        ),
+        format!("profile {}", run.profile.name()),
+        match run.threads {
+            1 => "1 thread".to_string(),
+            threads => format!("{threads} threads"),
+        },
+    ];
+    if let Some(requests) = run.extra.get("in_flight").and_then(Value::as_u64) {
+        parts.push(format!("{requests} requests in flight each"));
     }
-
-    /// On one line.
-    pub fn text(&self) -> String {
-        let data = self.keys as f64 * (self.key_size + self.value_size);
-        let mut parts = vec![
-            format!("durability {}", self.durability),
-            match self.memory_limit_bytes {
-                Some(bytes) => format!("memory limit {}", text::bytes(bytes as f64)),
-                None => "no memory limit".to_string(),
-            },
-            match self.budget_bytes {
-                Some(bytes) => format!("memory budget {}", text::bytes(bytes as f64)),
-                None => "memory budget unknown".to_string(),
-            },
-            format!(
-                "{} keys of {} + {} bytes ({})",
-                text::grouped(self.keys as f64),
-                plain(self.key_size),
-                plain(self.value_size),
-                text::bytes(data)
-            ),
-            format!("profile {}", profile_name(self.profile)),
-            match self.threads {
-                1 => "1 thread".to_string(),
-                threads => format!("{threads} threads"),
-            },
-        ];
-        if let Some(requests) = self.in_flight {
-            parts.push(format!("{requests} requests in flight each"));
-        }
-        if let Some(rate) = self.target_rate {
-            parts.push(format!("open loop at {}/s", text::grouped(rate)));
-        }
-        parts.join(", ")
+    if let Some(rate) = run.target_rate {
+        parts.push(format!("open loop at {}/s", text::grouped(rate)));
     }
+    parts.join(", ")
 }
 
 fn plain(value: f64) -> String {
@@ -110,25 +67,12 @@ fn plain(value: f64) -> String {
     }
 }
 
-/// As in the JSON.
-pub fn profile_name(profile: Profile) -> &'static str {
-    match profile {
-        Profile::Default => "default",
-        Profile::Equal => "equal",
-        Profile::Tuned => "tuned",
-    }
-}
-
 /// One store: medians over the rounds that ended well.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its name.
     pub store: String,
-    /// Its library's version.
     pub version: Option<String>,
-    /// Rounds that ended well.
     pub rounds: usize,
-    /// The first thing that went wrong.
     pub failure: Option<(Status, String)>,
     /// Medians of all figures, in the order of [`FIGURES`].
     pub medians: Vec<Option<f64>>,
@@ -143,7 +87,6 @@ pub struct Row {
 }
 
 impl Row {
-    /// The median rate.
     pub fn ops_per_second(&self) -> Option<f64> {
         self.medians.first().copied().flatten()
     }
@@ -157,12 +100,9 @@ impl Row {
     }
 }
 
-/// A store against the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// The store.
     pub store: String,
-    /// The first that ran.
     pub against: String,
     /// Operations a second, this by that, or why there is no ratio.
     pub comparison: Result<Comparison, &'static str>,
@@ -170,20 +110,15 @@ pub struct Line {
     pub text: String,
 }
 
-/// One workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Its name.
     pub workload: String,
     /// The phase that is the point of it.
     pub phase: Phase,
-    /// What all stores had in common.
-    pub conditions: Conditions,
-    /// In the order in which stores were named.
+    /// One of the runs; all had its conditions.
+    pub conditions: Run,
     pub rows: Vec<Row>,
-    /// Ratios.
     pub lines: Vec<Line>,
-    /// What weakens the figures.
     pub warnings: Vec<String>,
 }
 
@@ -225,11 +160,8 @@ fn summarize_kind(report: &Report, own: Kind<'_>, stores: &[String]) -> Option<S
         Ok(known) => known.measured_phase(),
         Err(_) => Phase::Run,
     };
-    let conditions = Conditions::of(
-        runs.iter()
-            .find(|run| run.phase == phase)
-            .or(runs.first())?,
-    );
+    let of_phase = runs.iter().find(|run| run.phase == phase);
+    let conditions = Run::clone(of_phase.or(runs.first())?);
     let mut rows: Vec<Row> = stores
         .iter()
         .filter_map(|store| row(store, phase, &runs))
@@ -323,7 +255,7 @@ fn exclude(rows: &mut [Row]) {
     }
 }
 
-fn lines(rows: &[Row], conditions: &Conditions) -> Vec<Line> {
+fn lines(rows: &[Row], conditions: &Run) -> Vec<Line> {
     let Some(first) = rows.iter().find(|row| row.unranked.is_none()) else {
         return Vec::new();
     };
@@ -351,11 +283,16 @@ fn line_text(
     row: &Row,
     first: &Row,
     comparison: &Result<Comparison, &'static str>,
-    conditions: &Conditions,
+    conditions: &Run,
 ) -> String {
     let head = format!("{} : {}", row.named(), first.named());
     let found = match comparison {
-        Err(reason) => return format!("{head}: not ranked, {reason} ({})", conditions.text()),
+        Err(reason) => {
+            return format!(
+                "{head}: not ranked, {reason} ({})",
+                self::conditions(conditions)
+            );
+        }
         Ok(found) => found,
     };
     let verdict = match found.verdict {
@@ -368,7 +305,7 @@ fn line_text(
     format!(
         "{head} = {}: {verdict} ({})",
         found.text(),
-        conditions.text()
+        self::conditions(conditions)
     )
 }
 

@@ -5,7 +5,7 @@ use crate::record::{Phase, Status};
 use crate::report::figure::{FIGURES, RATE_KEPT};
 use crate::report::grid::Grid;
 use crate::report::recovery::Recovery;
-use crate::report::summary::{Row, Summary};
+use crate::report::summary::{Row, Summary, conditions};
 use crate::report::text::or_dash;
 
 /// Characters of a sparkline at most.
@@ -74,7 +74,7 @@ pub fn render(summary: &Summary) -> String {
         },
         if rounds == 1 { "" } else { "s" },
     );
-    text += &format!("  {}\n", summary.conditions.text());
+    text += &format!("  {}\n", conditions(&summary.conditions));
     for row in &summary.rows {
         text += &format!("  {}\n", outcome(row));
         let after_kill = row.recovery.as_ref().and_then(|found| found.after_kill);

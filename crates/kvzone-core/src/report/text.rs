@@ -52,22 +52,16 @@ pub fn bytes(value: f64) -> String {
     size::display(value.max(0.0).round() as u64)
 }
 
-/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// A count or a rate.
     Count,
-    /// A number with three digits that mean something.
     Number,
-    /// Bytes.
     Bytes,
-    /// A duration.
     Nanoseconds,
 }
 
 impl Unit {
-    /// A value as people read it.
     pub fn text(self, value: f64) -> String {
         match self {
             Unit::Count => grouped(value),

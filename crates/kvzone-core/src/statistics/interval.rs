@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 /// Asked for, where there are values enough.
 const COVERAGE: f64 = 0.95;
 
-/// From and to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The true median is no lower, ...
@@ -82,11 +81,11 @@ pub fn interval_of_ratio(these: &[f64], others: &[f64]) -> Option<Interval> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::statistics::draw::Draw;
+    use crate::random::Random;
 
     #[test]
     fn it_covers_the_true_median_as_often_as_it_says() {
-        let mut draw = Draw::new(99);
+        let mut draw = Random::new(99);
         for count in [3, 5, 6, 10, 15] {
             let trials = 4_000;
             let mut says = 0.0;

@@ -12,7 +12,6 @@
 //! | [`verdict`] | whether a ratio names a winner |
 //! | `draw` | the small random generator of the rounds |
 
-mod draw;
 pub mod interval;
 pub mod rounds;
 pub mod verdict;

@@ -5,7 +5,7 @@
 //! for a difference between them. So all stores run once in each round, in an
 //! order that the seed and the round decide.
 
-use super::draw::Draw;
+use crate::random::Random;
 
 /// The stores of a round, by their places in the list: a permutation of
 /// `0..count` (Fisher and Yates), the same from the same seed.
@@ -20,10 +20,10 @@ use super::draw::Draw;
 pub fn order(seed: u64, round: u32, count: usize) -> Vec<usize> {
     // Rounds are far apart in the generator's cycle, so that neighbours do not
     // share numbers.
-    let mut draw = Draw::new(seed ^ (u64::from(round) << 32 | 0x5eed));
+    let mut draw = Random::new(seed ^ (u64::from(round) << 32 | 0x5eed));
     let mut stores: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
-        stores.swap(last, draw.below(last + 1));
+        stores.swap(last, draw.below(last as u64 + 1) as usize);
     }
     stores
 }

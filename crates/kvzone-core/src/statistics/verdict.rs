@@ -36,11 +36,9 @@ pub enum Verdict {
 /// A ratio of two stores over all rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Median of the rounds' ratios.
     pub ratio: f64,
     /// Its interval; null for one round.
     pub interval: Option<Interval>,
-    /// What follows.
     pub verdict: Verdict,
     /// The ratio in each round; empty where there are no rounds in common.
     pub ratios: Vec<f64>,

@@ -224,7 +224,6 @@ fn arrivals_by_poisson_are_of_a_rate_and_keep_it() {
     assert!(phase.extra.contains_key("queueing_latency_ns"));
 }
 
-/// Writes down what it is told.
 #[derive(Default)]
 struct Diary {
     lines: Mutex<Vec<String>>,

@@ -11,38 +11,23 @@ use kvzone_core::key_patterns::DataSet;
 
 /// Where the files are whose paths are keys.
 const FILES: &str = "/usr";
-/// Dictionaries, a word a line.
 const DICTIONARY: &str = "/usr/share/dict/words";
 /// Texts to take words from where there is no dictionary.
 const TEXTS: &str = "/usr/share";
 /// The package database: a list of paths for each package.
 const PACKAGES: &str = "/var/lib/dpkg/info";
 
-/// Bytes of a text that are looked at.
 const TEXT_BYTES: u64 = 4 << 20;
 
-/// A real data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Real {
-    /// Paths of files.
-    Paths,
-    /// Words.
-    Words,
-    /// Files of packages.
-    Packages,
+kvzone_core::named! {
+    pub(crate) enum Real {
+        Paths = "paths-of-usr",
+        Words = "words-of-texts",
+        Packages = "files-of-packages",
+    }
 }
 
 impl Real {
-    pub(super) const ALL: [Real; 3] = [Real::Paths, Real::Words, Real::Packages];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Real::Paths => "paths-of-usr",
-            Real::Words => "words-of-texts",
-            Real::Packages => "files-of-packages",
-        }
-    }
-
     pub(super) fn summary(self) -> &'static str {
         match self {
             Real::Paths => "paths of this machine's files below /usr",
@@ -181,7 +166,6 @@ pub(super) fn sizes(keys: &BTreeSet<Vec<u8>>) -> SizeChoice {
     SizeChoice::Uniform(least, 2 * mean - least.min(mean))
 }
 
-/// Writes keys to a file, a line each.
 pub(super) fn write(path: &Path, keys: &BTreeSet<Vec<u8>>) -> Result<()> {
     let mut text = Vec::new();
     for key in keys {

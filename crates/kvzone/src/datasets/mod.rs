@@ -22,30 +22,25 @@ use std::sync::Arc;
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{KeySource, SizeChoice};
 use kvzone_core::key_patterns::{DataSet, KeyPattern};
-use kvzone_core::names::nearest;
+use kvzone_core::names::unknown;
 
 use crate::place::{self, RunFolder};
 pub(crate) use machine::Real;
 
-/// A data set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Set {
-    /// Of this machine.
     Real(Real),
     /// Made to published sizes.
     Published(DataSet),
 }
 
-/// What a load needs of a data set.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    /// Where keys come from.
     pub(crate) source: KeySource,
     /// Their sizes; of a file's, a range with their mean.
     pub(crate) key_bytes: SizeChoice,
     /// Nobody asked for these keys.
     pub(crate) are_default: bool,
-    /// Of values.
     pub(crate) value_bytes: SizeChoice,
     /// Real values, and how many entries there are.
     pub(crate) sample: Option<Sample>,
@@ -53,12 +48,10 @@ pub(crate) struct Keys {
     pub(crate) kept: Option<Arc<RunFolder>>,
 }
 
-/// What is known of real values.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     /// A file with bytes of them, unless all are empty.
     pub(crate) path: Option<PathBuf>,
-    /// Entries.
     pub(crate) keys: u64,
 }
 
@@ -71,16 +64,12 @@ pub(crate) fn all() -> impl Iterator<Item = Set> {
 /// The data set of a name; a usage error offers the nearest.
 pub(crate) fn find(name: &str) -> Result<Set> {
     all().find(|set| set.name() == name).ok_or_else(|| {
-        let near = nearest(name, all().map(Set::name));
-        Error::Usage(format!(
-            "there is no data set {name:?}; near it: {}; `kvzone list datasets` shows all",
-            near.join(", ")
-        ))
+        let words = unknown("data set", name, all().map(Set::name));
+        Error::Usage(format!("{words}; `kvzone list datasets` shows all"))
     })
 }
 
 impl Set {
-    /// As on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Set::Real(real) => real.name(),
@@ -103,7 +92,6 @@ impl Set {
         }
     }
 
-    /// Bytes of a value.
     pub(crate) fn value_bytes(self) -> u64 {
         match self {
             Set::Real(real) => real.like().document_bytes(),

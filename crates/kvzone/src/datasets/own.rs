@@ -21,7 +21,7 @@ use std::sync::Arc;
 use cambium_foreign::sqlite::Rows;
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{KeySource, SizeChoice};
-use kvzone_core::names::nearest;
+use kvzone_core::names::unknown;
 use kvzone_core::sizes::{Bar, Histogram};
 
 use super::machine::{self, walk};
@@ -38,13 +38,14 @@ const MOST_VALUE_BYTES: u64 = 64 << 20;
 /// Bars of the histogram of sizes.
 const BARS: usize = 1_000;
 
-/// A data set of one's own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Own {
-    /// A tree of files.
     Directory(PathBuf),
     /// Objects, a line each.
-    JsonLines { file: PathBuf, key: String },
+    JsonLines {
+        file: PathBuf,
+        key: String,
+    },
     /// Rows of a table.
     Sqlite {
         file: PathBuf,
@@ -73,9 +74,8 @@ pub(crate) fn parse(text: &str) -> Result<Option<Own>> {
         "jsonl" => &["key"],
         "sqlite" => &["table", "column", "key"],
         _ => {
-            let near = nearest(kind, ["dir", "jsonl", "sqlite"]);
-            let near = near.join(", ");
-            return Err(refused(text, &format!("no kind {kind:?}; near it: {near}")));
+            let words = unknown("kind", kind, ["dir", "jsonl", "sqlite"]);
+            return Err(refused(text, &words));
         }
     };
     if let Some((name, _)) = fields.iter().find(|(name, _)| !known.contains(name)) {
@@ -113,11 +113,9 @@ fn refused(text: &str, what: &str) -> Error {
     Error::Usage(format!("data set {text}: {what}"))
 }
 
-/// What is collected of a set.
 struct Collected {
     keys: BTreeSet<Vec<u8>>,
     most: usize,
-    /// Bytes of each value.
     sizes: Vec<u64>,
     sample: Vec<u8>,
     /// Entries whose key was there already, or cannot be one.
@@ -259,8 +257,7 @@ fn lines(file: &Path, field: &str, found: &mut Collected) -> Result<()> {
             Some(_) => return Err(wrong(format!("{field:?} is neither text nor a number"))),
             None => {
                 let fields = object.as_object().into_iter().flat_map(|all| all.keys());
-                let near = nearest(field, fields.map(String::as_str)).join(", ");
-                return Err(wrong(format!("no field {field:?}; near it: {near}")));
+                return Err(wrong(unknown("field", field, fields.map(String::as_str))));
             }
         };
         if !found.take(key.as_bytes(), text, text.len() as u64) {

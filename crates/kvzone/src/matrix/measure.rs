@@ -18,7 +18,6 @@ use crate::supervisor::Watcher;
 /// Extra rounds of a program whose rounds differ too much.
 const MORE_ROUNDS: u32 = 2;
 
-/// A matrix under way.
 pub(super) struct Measuring<'a> {
     /// Whether programs whose rounds differ too much have further ones.
     pub(super) repeats_unsteady: bool,

@@ -25,6 +25,8 @@ use std::time::Duration;
 use clap::Args;
 use kvzone_core::adapter::{Availability, Profile};
 use kvzone_core::error::{Error, Result};
+use kvzone_core::job::Job;
+use kvzone_core::names::unknown;
 
 use self::measure::{Measuring, is_failure};
 use self::programs::{KEY_BYTES, Program, Scale};
@@ -185,7 +187,6 @@ pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
     Ok(ExitCode::from(if failed { 3 } else { 0 }))
 }
 
-/// Names of our engines.
 fn ours() -> Vec<&'static str> {
     cambium::engines().iter().map(|kind| kind.name()).collect()
 }
@@ -230,19 +231,19 @@ impl Conditions {
         let data = load.keys * (KEY_BYTES + size.0);
         Ok(Campaign {
             contenders: contenders(&self.stores, &self.set)?,
-            steps: programs::steps(program, &load, self.scale),
+            job: Job {
+                steps: programs::steps(program, &load, self.scale),
+                durability: program.durability(),
+                budget_bytes: self.budget_bytes,
+                memory_limit_bytes: program.memory_limit(data),
+                profile: self.profile,
+                reopen: program.reopen(),
+                ..Job::default()
+            },
             loads: vec![load],
             _kept: Vec::new(),
-            record: None,
             repeat: self.rounds,
             seed: self.seed,
-            durability: program.durability(),
-            budget_bytes: self.budget_bytes,
-            memory_limit_bytes: program.memory_limit(data),
-            profile: self.profile,
-            cold: false,
-            warm: false,
-            reopen: program.reopen(),
             directory: directory.to_path_buf(),
             patience: Patience {
                 idle: Duration::from_secs(60),
@@ -259,16 +260,9 @@ fn programs_of(arguments: &MatrixArguments) -> Result<Vec<Program>> {
         });
     }
     let find = |name: &String| {
-        let found = Program::ALL
-            .into_iter()
-            .find(|program| program.name() == name);
-        found.ok_or_else(|| {
-            let names: Vec<&str> = Program::ALL.iter().map(|program| program.name()).collect();
-            Error::Usage(format!(
-                "no program {name:?}; there are {}",
-                names.join(", ")
-            ))
-        })
+        let mut all = Program::ALL.into_iter();
+        let found = all.find(|program| program.name() == name);
+        found.ok_or_else(|| Error::Usage(unknown("program", name, Program::ALL.map(Program::name))))
     };
     arguments.programs.iter().map(find).collect()
 }

@@ -6,7 +6,6 @@ use kvzone_core::job::{Act, After, Beside, Load, Popularity, SizeChoice, Step, U
 use kvzone_core::workload::OperationKind;
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a key.
 pub(super) const KEY_BYTES: u64 = 16;
 /// Entries of a batch where batches are measured.
 const BATCH: u32 = 100;
@@ -15,45 +14,23 @@ pub(super) const BEYOND_MEMORY: u64 = 5;
 /// Below this a process that holds a store and the load generator cannot live.
 const LEAST_MEMORY: u64 = 96 << 20;
 
-/// A load and what follows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Program {
-    /// Filled at random; read, scanned, overwritten, deleted.
-    Main,
-    /// Filled in key order.
-    Sequential,
-    /// Filled at random, in batches.
-    Batches,
-    /// Every write on the device before it is answered.
-    Synced,
-    /// Opened after its process was killed.
-    Kill,
-    /// With a fifth of the data as memory, page cache included.
-    BeyondMemory,
+kvzone_core::named! {
+    pub(super) enum Program {
+        /// Filled at random; read, scanned, overwritten, deleted.
+        Main = "main",
+        /// Every write on the device before it is answered.
+        Synced = "synced",
+        Sequential = "sequential",
+        /// Filled at random, in batches.
+        Batches = "batches",
+        /// Opened after its process was killed.
+        Kill = "kill",
+        /// With a fifth of the data as memory, page cache included.
+        BeyondMemory = "beyond-memory",
+    }
 }
 
 impl Program {
-    pub(super) const ALL: [Program; 6] = [
-        Program::Main,
-        Program::Synced,
-        Program::Sequential,
-        Program::Batches,
-        Program::Kill,
-        Program::BeyondMemory,
-    ];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Program::Main => "main",
-            Program::Sequential => "sequential",
-            Program::Batches => "batches",
-            Program::Synced => "synced",
-            Program::Kill => "kill",
-            Program::BeyondMemory => "beyond-memory",
-        }
-    }
-
     pub(super) fn durability(self) -> DurabilityName {
         match self {
             Program::Synced => DurabilityName::Synced,
@@ -70,7 +47,6 @@ impl Program {
     }
 }
 
-/// The lengths of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Scale {
     /// Seconds of a step that reads, or overwrites by two threads.
@@ -111,7 +87,6 @@ pub(super) fn load(program: Program, (value_bytes, keys): (u64, u64), seed: u64)
     }
 }
 
-/// The steps of a program.
 pub(super) fn steps(program: Program, load: &Load, scale: Scale) -> Vec<Step> {
     let mut steps = Steps {
         base: load,
@@ -216,7 +191,6 @@ impl Steps<'_> {
 pub(super) enum Figure {
     /// Operations (of walks: entries) a second.
     Rate,
-    /// How long it took.
     Seconds,
     /// The slowest whole second by the mean of all.
     SlowestSecond,
@@ -236,13 +210,11 @@ pub(super) enum Figure {
 }
 
 impl Figure {
-    /// True where less is better.
     pub(super) fn is_cost(self) -> bool {
         !matches!(self, Figure::Rate | Figure::SlowestSecond)
     }
 }
 
-/// A row of the matrix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) name: &'static str,
@@ -281,23 +253,13 @@ const fn synced(name: &'static str, step: &'static str) -> Cell {
     cell(name, Program::Synced, step, Figure::Rate)
 }
 
-/// All rows, in the order in which people ask.
+#[rustfmt::skip] // a table
 pub(super) const CELLS: &[Cell] = &[
     rate("fill, random order", "load"),
     cell("fill, key order", Program::Sequential, "load", Figure::Rate),
-    cell(
-        "fill, batches of 100",
-        Program::Batches,
-        "load",
-        Figure::Rate,
-    ),
+    cell("fill, batches of 100", Program::Batches, "load", Figure::Rate),
     cell("compact", Program::Main, "compact", Figure::Seconds),
-    cell(
-        "space, compacted : data",
-        Program::Main,
-        "compact",
-        Figure::Space,
-    ),
+    cell("space, compacted : data", Program::Main, "compact", Figure::Space),
     rate("read at random", "read"),
     rate("read, two threads", "read-2"),
     rate("read what is not there", "read-missing"),
@@ -318,19 +280,9 @@ pub(super) const CELLS: &[Cell] = &[
     sustained("sustained, greatest space : live", Figure::GreatestSpace),
     sustained("memory of the process", Figure::Memory),
     sustained("file descriptors", Figure::Descriptors),
-    cell(
-        "open after a close",
-        Program::Main,
-        "reopen",
-        Figure::Seconds,
-    ),
+    cell("open after a close", Program::Main, "reopen", Figure::Seconds),
     rate("delete", "delete"),
-    cell(
-        "space left after deleting all : data",
-        Program::Main,
-        "idle",
-        Figure::SpaceLeft,
-    ),
+    cell("space left after deleting all : data", Program::Main, "idle", Figure::SpaceLeft),
     cell("open after a kill", Program::Kill, "kill", Figure::Seconds),
     synced("synced write, one thread", "synced-1"),
     synced("synced write, sixteen threads", "synced-16"),

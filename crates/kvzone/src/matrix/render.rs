@@ -64,7 +64,6 @@ fn conditions(results: &Results) -> Vec<String> {
     lines
 }
 
-/// A figure as people read it.
 fn number(figure: Figure, value: f64) -> String {
     match figure {
         Figure::Rate => format!("{}/s", short(value)),
@@ -92,7 +91,6 @@ fn ratio(row: &Row) -> String {
     found.map_or(String::new(), |found| found.text() + mark)
 }
 
-/// A store in a cell.
 fn entry(row: &Row, at: usize) -> String {
     let entry = &row.entries[at];
     match (&entry.failure, entry.median) {
@@ -328,7 +326,6 @@ fn drawing(results: &Results, rows: &[Row]) -> Vec<page::Row> {
     rows.iter().filter_map(row).collect()
 }
 
-/// The drawing as a file of its own.
 pub(super) fn chart(results: &Results, rows: &[Row]) -> String {
     svg::rows(CHART, &drawing(results, rows), |ratio| format!("{ratio}×"))
 }

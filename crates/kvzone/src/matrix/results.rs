@@ -52,7 +52,6 @@ pub(super) struct Unit {
     pub(super) notes: Vec<String>,
 }
 
-/// The first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Head {
     schema: String,
@@ -62,7 +61,6 @@ pub(super) struct Head {
     pub(super) machine: serde_json::Value,
 }
 
-/// The whole file.
 #[derive(Debug)]
 pub(super) struct Results {
     pub(super) head: Head,

@@ -35,12 +35,10 @@ pub(super) struct Row {
     pub(super) is_harness_bound: bool,
 }
 
-/// A store in a cell.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) median: Option<f64>,
     pub(super) rounds: Vec<(u32, f64)>,
-    /// Why there is none.
     pub(super) failure: Option<(Status, String)>,
 }
 

@@ -1,7 +1,7 @@
 //! The stores and points of a figure that are measured: its own, or those asked for.
 
 use kvzone_core::error::{Error, Result};
-use kvzone_core::names::nearest;
+use kvzone_core::names::unknown;
 
 use super::figure::{Contestant, Figure, Point, plain};
 
@@ -48,12 +48,8 @@ pub(super) fn points(
     let mut rest = asked;
     while let Some(name) = rest.first() {
         let Some((point, pieces)) = longest(own, rest) else {
-            let near = nearest(name, own.iter().map(|it| it.label.as_str()));
-            return Err(Error::Usage(format!(
-                "{} has no point {name:?}; near it: {}",
-                figure.says.name,
-                near.join(", ")
-            )));
+            let words = unknown("point", name, own.iter().map(|it| it.label.as_str()));
+            return Err(Error::Usage(format!("{}: {words}", figure.says.name)));
         };
         found.push(point);
         rest = &rest[pieces..];

@@ -12,7 +12,6 @@ use super::figure::Figure;
 use super::measured::{Cell, Measured};
 use super::present::ratio_text;
 
-/// Stands above claims on a terminal.
 const HELD: &str = "The paper, and whether its direction held:";
 
 /// Two numbers that differ by no more than this make no difference.
@@ -24,7 +23,6 @@ const ALIKE: f64 = 1.1;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Rule {
-    /// As the paper says it, shortened.
     paper: String,
     /// Words before the numbers.
     words: Option<String>,
@@ -51,11 +49,9 @@ fn rate() -> String {
     RATE.to_string()
 }
 
-/// What numbers must be.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 enum Test {
-    /// All of them.
     Above(f64),
     AtLeast(f64),
     Below(f64),
@@ -151,7 +147,6 @@ impl Rule {
         }
     }
 
-    /// The sentence, held against a figure.
     fn judge(&self, it: &Measured) -> Claim {
         let found = self.numbers(it);
         let claim = Claim::new(&self.paper, None);
@@ -220,7 +215,6 @@ impl Rule {
         Some((words.join(", "), values))
     }
 
-    /// The places of the points that were measured.
     fn places(&self, it: &Measured) -> Vec<usize> {
         match self.points.is_empty() {
             true => (0..it.points.len()).collect(),
@@ -247,11 +241,9 @@ impl Rule {
 /// A sentence of a paper, held against what was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Claim {
-    /// As the paper says it, shortened.
     pub(super) paper: String,
     /// The figure measured here; none where it was not measured.
     pub(super) here: Option<String>,
-    /// Whether its direction held here.
     pub(super) holds: bool,
     /// In how many of how many rounds it held, each looked at by itself.
     pub(super) rounds: Option<(usize, usize)>,
@@ -350,7 +342,6 @@ fn by_rounds(medians: Vec<Claim>, alone: &[Vec<Claim>]) -> Vec<Claim> {
     medians.into_iter().enumerate().map(with_rounds).collect()
 }
 
-/// Claims for a terminal, a line each.
 pub(super) fn claims_terminal(claims: &[Claim]) -> String {
     if claims.is_empty() {
         return String::new();

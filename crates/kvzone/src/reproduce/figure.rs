@@ -17,7 +17,6 @@ use toml::{Table, Value};
 use super::claims::Rule;
 use super::columns::{self, Column};
 
-/// The papers, in the order of lists.
 const FILES: [(&str, &str); 5] = [
     ("zdb", include_str!("figures/zdb.toml")),
     ("forestdb", include_str!("figures/forestdb.toml")),
@@ -26,7 +25,6 @@ const FILES: [(&str, &str); 5] = [
     ("p-fetch", include_str!("figures/p-fetch.toml")),
 ];
 
-/// The settings that all figures of a paper share.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Paper {
@@ -65,30 +63,20 @@ fn one() -> f64 {
     1.0
 }
 
-/// A figure or table of a paper.
 #[derive(Debug)]
 pub(super) struct Figure {
-    /// What its file says.
     pub(super) says: Says,
-    /// Along the axis.
     pub(super) points: Vec<Point>,
-    /// Columns behind point and store.
     pub(super) columns: Vec<&'static Column>,
-    /// What it shares with the paper's others.
     pub(super) paper: &'static Paper,
 }
 
-/// The fields of a figure.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Says {
-    /// As on the command line.
     pub(super) name: String,
-    /// One line for people.
     pub(super) title: String,
-    /// Head of the column of points.
     pub(super) axis: String,
-    /// Head of the column of stores.
     #[serde(default = "store")]
     pub(super) who: String,
     /// The work, in words, for the conditions.
@@ -99,7 +87,6 @@ pub(super) struct Says {
     #[serde(default = "one_table")]
     pub(super) tables: Vec<(String, String)>,
     columns: Vec<String>,
-    /// The paper's sentences.
     #[serde(default)]
     pub(super) claims: Vec<Rule>,
     points: Vec<Table>,
@@ -119,11 +106,8 @@ fn one_table() -> Vec<(String, String)> {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(from = "Named")]
 pub(super) struct Contestant {
-    /// Its name in rows.
     pub(super) label: String,
-    /// The adapter's name.
     pub(super) store: String,
-    /// Settings of its own.
     pub(super) options: BTreeMap<String, String>,
     /// Compacted before it is measured.
     pub(super) compact: bool,
@@ -174,35 +158,28 @@ impl From<Named> for Contestant {
     }
 }
 
-/// A store as it comes.
 pub(super) fn plain(name: &str) -> Contestant {
     Named::Alone(name.to_string()).into()
 }
 
-/// A place on the axis, and what is issued there.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Point {
-    /// Its name in rows.
     pub(super) label: String,
     /// Left out unless all points are asked for.
     pub(super) extra: bool,
     /// Workloads, each with a load of its own; the first is the point.
     pub(super) workloads: Vec<String>,
-    /// Bytes of a made-up key.
     pub(super) key_bytes: u64,
     /// Keys of the 2-level pattern, in place of keys that are spread evenly.
     pub(super) two_level: bool,
-    /// Keys and sizes of a data set.
     pub(super) set: Option<String>,
-    /// Bytes of a value.
     pub(super) value_bytes: u64,
     /// Bytes of data at a scale of 1.
     pub(super) full_bytes: f64,
     /// Operations at a scale of 1; none: each key once where that is the workload, else as
     /// many as a time allows.
     pub(super) operations: Option<f64>,
-    /// Threads that count.
     pub(super) threads: u32,
     /// Entries of a batch of a workload that writes, at least and at most.
     pub(super) batch: (u32, u32),
@@ -210,7 +187,6 @@ pub(super) struct Point {
     pub(super) update_percent: Option<u32>,
     /// Updates a second of one writer beside the threads.
     pub(super) writer_rate: Option<f64>,
-    /// Entries of a scan.
     pub(super) scan_entries: Option<u64>,
     /// A scan visits the so-manieth part of all.
     pub(super) scan_part: Option<u64>,
@@ -220,17 +196,13 @@ pub(super) struct Point {
     pub(super) rate: Option<f64>,
     /// An open loop at 70 % of what each store had at this point, which comes before.
     pub(super) share_of: Option<String>,
-    /// From an empty page cache.
     pub(super) cold: bool,
-    /// After everything was read once.
     pub(super) warm: bool,
-    /// Settings of all stores.
     pub(super) options: BTreeMap<String, String>,
     /// KiB that the kernel reads ahead; none: as it is.
     pub(super) read_ahead: Option<u32>,
     /// Steps behind the load, of which the last is measured; none: the workload's own phase.
     pub(super) steps: Vec<StepOf>,
-    /// The paper's rates by store.
     pub(super) published: BTreeMap<String, f64>,
 }
 
@@ -283,7 +255,6 @@ impl Point {
     }
 }
 
-/// A step behind the load.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StepOf {
@@ -299,14 +270,12 @@ pub(super) struct StepOf {
     pub(super) batch: Option<u32>,
 }
 
-/// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum StepKind {
     Work,
     Reopen,
     Compact,
-    /// Work and a compaction at once.
     Compacting,
 }
 
@@ -334,7 +303,6 @@ pub(super) fn all() -> Result<&'static [Figure]> {
     Ok(read.map_err(|reason| Error::Usage(reason.clone()))?)
 }
 
-/// The figures of a paper.
 fn read(text: &str) -> std::result::Result<Vec<Figure>, String> {
     let paper: Paper = toml::from_str(text).map_err(|error| error.to_string())?;
     // They are read once, and live as long as the program.

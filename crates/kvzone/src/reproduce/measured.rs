@@ -7,10 +7,8 @@ use serde_json::Value;
 use super::columns::{Column, Of, RATE_OF, READ_OF};
 use super::figure::{Contestant, Figure};
 
-/// One round of a cell.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Round {
-    /// From 0.
     pub(super) repeat: u32,
     /// Its result, as in the JSON; null if it did not end well.
     pub(super) found: Value,
@@ -19,36 +17,28 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// A number by its path.
     pub(super) fn number(&self, path: &str) -> Option<f64> {
         self.found.pointer(path)?.as_f64()
     }
 }
 
-/// One store at one point.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
-    /// Place of the point among those measured.
     pub(super) point: usize,
-    /// The store's name in rows.
     pub(super) label: String,
     pub(super) workload: String,
     /// Version of the store; it follows the label in a row.
     pub(super) version: Option<String>,
-    /// The first thing that went wrong.
     pub(super) failure: Option<String>,
     pub(super) rounds: Vec<Round>,
 }
 
-/// A point as it was measured.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PointUsed {
     pub(super) label: String,
-    /// The conditions at this point, as lines.
     pub(super) conditions: String,
 }
 
-/// A whole figure.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) figure: &'static Figure,
@@ -64,13 +54,11 @@ pub(super) struct Measured {
 }
 
 impl Cell {
-    /// Median over rounds.
     pub(super) fn median(&self, of: Of) -> Option<f64> {
         let values: Vec<f64> = self.rounds.iter().filter_map(|it| of.number(it)).collect();
         median(&values)
     }
 
-    /// Rates by round.
     fn rates(&self) -> Vec<(u32, f64)> {
         let rate = |round: &Round| Some((round.repeat, RATE_OF.number(round)?));
         self.rounds.iter().filter_map(rate).collect()
@@ -78,7 +66,6 @@ impl Cell {
 }
 
 impl Measured {
-    /// The measurements of one round alone.
     pub(super) fn of_round(&self, repeat: u32) -> Measured {
         let mut one = self.clone();
         for cell in &mut one.cells {
@@ -103,12 +90,10 @@ impl Measured {
         })
     }
 
-    /// The place of a point that was measured.
     pub(super) fn place(&self, point: &str) -> Option<usize> {
         self.points.iter().position(|used| used.label == point)
     }
 
-    /// The number of a column in a cell.
     pub(super) fn value(&self, cell: &Cell, column: &Column) -> Option<f64> {
         match column.of {
             Of::Ratio => Some(self.ratio(cell)?.ratio),

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use kvzone_core::error::{Error, Result};
-use kvzone_core::names::nearest;
+use kvzone_core::names::unknown;
 
 use crate::run::parse::{parse_bytes, parse_count, parse_positive};
 use figure::Figure;
@@ -114,10 +114,8 @@ fn find(name: &str) -> Result<&'static Figure> {
         .find(|figure| figure.says.name == name)
         .ok_or_else(|| {
             let names = figure::all().unwrap_or_default().iter();
-            let near = nearest(name, names.map(|figure| figure.says.name.as_str()));
-            Error::Usage(format!(
-                "there is no {name:?} to reproduce; near it: {}; `kvzone list presets` shows all",
-                near.join(", ")
-            ))
+            let names = names.map(|figure| figure.says.name.as_str());
+            let words = unknown("preset", name, names);
+            Error::Usage(format!("{words}; `kvzone list presets` shows all"))
         })
 }

@@ -61,7 +61,6 @@ fn charts(measured: &Measured) -> Vec<Chart> {
         .collect()
 }
 
-/// A store with its version.
 fn named(label: &str, version: Option<&str>) -> String {
     match version {
         Some(version) => format!("{label} {version}"),
@@ -69,7 +68,6 @@ fn named(label: &str, version: Option<&str>) -> String {
     }
 }
 
-/// A row for each point and store.
 fn rows(measured: &Measured, workload: &str) -> Grid {
     let figure = measured.figure;
     let mut heads = vec![figure.says.axis.clone(), figure.says.who.clone()];
@@ -129,21 +127,15 @@ fn rounds(measured: &Measured, what: &str) -> String {
     format!("{rounds}, seed {seed}, scale {scale}; {what}.\n")
 }
 
-/// A figure as it is shown.
 #[derive(Debug)]
 pub(super) struct Shown {
-    /// Tables with their titles.
     pub(super) grids: Vec<(&'static str, Grid)>,
-    /// The paper's sentences.
     pub(super) claims: Vec<Claim>,
-    /// The conditions of the figures, as lines.
     pub(super) conditions: String,
-    /// Charts for the page.
     pub(super) charts: Vec<Chart>,
 }
 
 impl Shown {
-    /// For a terminal.
     fn terminal(&self, title: &str) -> String {
         let mut text = format!("{title}\n");
         for (title, grid) in &self.grids {
@@ -196,7 +188,6 @@ impl<'a> Place<'a> {
         Ok(Place { arguments, json })
     }
 
-    /// Writes and prints what was asked for.
     pub(super) fn finish(self, title: &str, found: Value, shown: &Shown) -> Result<()> {
         if let Some((path, mut file)) = self.json {
             run::write_json(path, &mut file, &with_claims(found, shown))?;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use kvzone_core::adapter::{Availability, Profile};
+use kvzone_core::adapter::Availability;
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{Act, Beside, KeySource, Load, Popularity, SizeChoice, Step, Until};
+use kvzone_core::job::{Act, Beside, Job, KeySource, Load, Popularity, SizeChoice, Step, Until};
 use kvzone_core::key_patterns::{DataSet, KeyPattern};
 use kvzone_core::record::{Phase, Report, Run, SCHEMA, Status};
 use kvzone_core::report::summary::different_answers;
@@ -25,7 +25,6 @@ use crate::supervisor::Patience;
 
 /// Name of the step whose figures a figure shows, where a load is followed by steps.
 const MEASURED: &str = "measured";
-/// Alphard on a block device.
 const RAW: &str = "alphard-raw";
 /// The part of its own peak that a store is asked for.
 const SHARE: f64 = 0.7;
@@ -34,7 +33,6 @@ const LEAST_KEYS: u64 = 20_000;
 /// Data by memory of the ForestDB paper's largest data set: 112 GB and 32 GB.
 const URL_BY_MEMORY: f64 = 3.5;
 
-/// How much there is at a point.
 struct Size {
     /// The source of keys, and the size of entries.
     keys: Keys,
@@ -43,7 +41,6 @@ struct Size {
     memory: Option<u64>,
 }
 
-/// Made-up keys.
 fn made_up(point: &Point) -> Keys {
     Keys {
         are_default: false,
@@ -58,7 +55,6 @@ fn made_up(point: &Point) -> Keys {
     }
 }
 
-/// The steps behind a load.
 fn steps(point: &Point, load: &Load) -> Vec<Step> {
     let step = |(number, step): (usize, &super::figure::StepOf)| {
         let work = || {
@@ -87,7 +83,6 @@ fn steps(point: &Point, load: &Load) -> Vec<Step> {
     point.steps.iter().enumerate().map(step).collect()
 }
 
-/// A figure under way.
 struct Runner<'a> {
     arguments: &'a ReproduceArguments,
     measured: Measured,
@@ -200,20 +195,20 @@ impl Runner<'_> {
         let loads = loads.map(|workload| self.load(point, workload, &size));
         let loads: Vec<Load> = loads.collect();
         Ok(Campaign {
-            steps: loads.first().map_or(Vec::new(), |load| steps(point, load)),
+            job: Job {
+                steps: loads.first().map_or(Vec::new(), |load| steps(point, load)),
+                durability: paper.durability,
+                budget_bytes: amount(&paper.cache, memory).unwrap_or(0),
+                memory_limit_bytes,
+                cold: point.cold,
+                warm: point.warm,
+                ..Job::default()
+            },
             contenders: contenders.map(contender).collect(),
             loads,
             _kept: size.keys.kept.into_iter().collect(),
-            record: None,
             repeat: self.measured.repeat,
             seed: arguments.seed,
-            durability: paper.durability,
-            budget_bytes: amount(&paper.cache, memory).unwrap_or(0),
-            memory_limit_bytes,
-            profile: Profile::Equal,
-            cold: point.cold,
-            warm: point.warm,
-            reopen: None,
             directory: arguments.dir.clone(),
             patience: Patience {
                 idle: Duration::from_secs(60),
@@ -296,7 +291,6 @@ impl Runner<'_> {
         }
     }
 
-    /// A store with the paper's settings, and then its own.
     fn contender(&self, one: &Contestant, point: &Point, memory: u64) -> Contender {
         let papers = self.measured.figure.paper.settings.get(&one.store);
         let all = papers.into_iter().flatten().chain(&one.options);
@@ -329,7 +323,7 @@ impl Runner<'_> {
                 let one = self.measured.stores.iter();
                 let mut one = one.filter(|one| contender.variant.as_ref() == Some(&one.label));
                 if let Some(one) = one.next() {
-                    let has_steps = !campaign.steps.is_empty();
+                    let has_steps = !campaign.job.steps.is_empty();
                     let cell = cell_of((place, workload.as_str()), &one.label, &runs, has_steps);
                     self.measured.cells.push(cell);
                 }
@@ -349,11 +343,10 @@ impl Runner<'_> {
     }
 }
 
-/// The settings at a point, as measured.
 fn point_used(point: &Point, campaign: &Campaign) -> PointUsed {
     let load = &campaign.loads[0];
     let (key_bytes, value_bytes) = (load.key_bytes.mean(), load.value_bytes.mean());
-    let memory = match campaign.memory_limit_bytes {
+    let memory = match campaign.job.memory_limit_bytes {
         Some(limit) => format!("memory limit {}", bytes(limit as f64)),
         None => "no memory limit".to_string(),
     };

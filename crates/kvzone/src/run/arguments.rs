@@ -13,10 +13,10 @@ use clap::{Args, ValueEnum};
 use kvzone_core::adapter::{DurabilityName, Profile};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{
-    After, Beside, KeySource, LatencyTarget, Load, Popularity, SizeChoice, Until,
+    After, Beside, Job, KeySource, LatencyTarget, Load, Popularity, SizeChoice, Until,
 };
 use kvzone_core::key_patterns::KeyPattern;
-use kvzone_core::names::nearest;
+use kvzone_core::names::unknown;
 use kvzone_core::workload::{MIXED, OperationKind, find, is_trace};
 
 use super::campaign::{Campaign, Contender};
@@ -240,7 +240,6 @@ impl RunArguments {
         }
     }
 
-    /// What is to be run, or why it cannot be.
     pub(crate) fn campaign(&self) -> Result<Campaign> {
         let mixed = vec![MIXED.to_string()];
         let workloads = match (&self.mix, self.workload.is_empty()) {
@@ -354,18 +353,20 @@ impl RunArguments {
         Ok(Campaign {
             contenders,
             loads,
-            steps: Vec::new(),
+            job: Job {
+                record: self.record.clone(),
+                durability: self.durability,
+                budget_bytes: self.budget,
+                memory_limit_bytes: self.memory,
+                profile: self.profile,
+                cold: self.cold,
+                warm: self.warm,
+                reopen: self.reopen,
+                ..Job::default()
+            },
             _kept: kept,
-            record: self.record.clone(),
             repeat: self.repeat,
             seed: self.seed,
-            durability: self.durability,
-            budget_bytes: self.budget,
-            memory_limit_bytes: self.memory,
-            profile: self.profile,
-            cold: self.cold,
-            warm: self.warm,
-            reopen: self.reopen,
             directory: self.dir.clone(),
             patience: Patience {
                 idle: Duration::from_secs_f64(self.patience),
@@ -416,10 +417,9 @@ pub(crate) fn contenders(stores: &[String], set: &[String]) -> Result<Vec<Conten
         let (option, value) = rest.split_once('=').ok_or_else(malformed)?;
         let contender = found.iter_mut().find(|contender| contender.store == store);
         let Some(contender) = contender else {
-            let near = nearest(store, stores.iter().map(String::as_str));
+            let words = unknown("store", store, stores.iter().map(String::as_str));
             return Err(Error::Usage(format!(
-                "--set {setting}: {store} is not among --stores; did you mean {}?",
-                near.join(", ")
+                "--set {setting}: {words} (of --stores)"
             )));
         };
         contender

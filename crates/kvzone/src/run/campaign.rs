@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kvzone_core::adapter::{DurabilityName, Profile};
+use kvzone_core::adapter::Profile;
 use kvzone_core::driver;
 use kvzone_core::error::{Error, Result};
-use kvzone_core::job::{After, Job, Load, Step, Until};
+use kvzone_core::job::{Job, Load, Until};
 use kvzone_core::record::{Report, Run, SCHEMA, Status};
 use kvzone_core::statistics::rounds;
 use kvzone_core::workload;
@@ -38,12 +38,9 @@ const BYTES_OF_A_KEY: u64 = 4;
 /// compacts.
 const COPIES: f64 = 2.5;
 
-/// A store and what the user set of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Contender {
-    /// Name of its adapter.
     pub(crate) store: String,
-    /// Options by name.
     pub(crate) overrides: BTreeMap<String, String>,
     /// Compact it between load and run.
     pub(crate) compact: bool,
@@ -54,56 +51,30 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// A store with its own settings.
     pub(crate) fn of(store: &str) -> Contender {
         Contender {
             store: store.to_string(),
-            overrides: BTreeMap::new(),
-            compact: false,
-            profile: None,
-            variant: None,
+            ..Contender::default()
         }
     }
 }
 
-/// What is to be run.
 #[derive(Clone, Debug)]
 pub(crate) struct Campaign {
-    /// Who is compared, in the order of rows.
     pub(crate) contenders: Vec<Contender>,
-    /// What they do, one after the other in each round.
     pub(crate) loads: Vec<Load>,
-    /// Steps that follow each load, in place of its own mix.
-    pub(crate) steps: Vec<Step>,
+    /// What all jobs have alike; a file that is recorded is the first round's.
+    pub(crate) job: Job,
     /// Folders with files that the loads name; they go away with the campaign.
     pub(crate) _kept: Vec<Arc<RunFolder>>,
-    /// Record the first round as a trace.
-    pub(crate) record: Option<PathBuf>,
-    /// Rounds.
     pub(crate) repeat: u32,
     /// Decides the order in rounds, and is the seed of the loads.
     pub(crate) seed: u64,
-    /// What every write promises.
-    pub(crate) durability: DurabilityName,
-    /// Each store's own memory: write buffers, filters and cache.
-    pub(crate) budget_bytes: u64,
-    /// Of each worker.
-    pub(crate) memory_limit_bytes: Option<u64>,
-    /// How far settings go.
-    pub(crate) profile: Profile,
-    /// Drop caches before the measured phase.
-    pub(crate) cold: bool,
-    /// Read everything once before the measured phase.
-    pub(crate) warm: bool,
-    /// Time another open at the end.
-    pub(crate) reopen: Option<After>,
-    /// Where the stores are put.
     pub(crate) directory: PathBuf,
     /// With a store that does not get on.
     pub(crate) patience: Patience,
 }
 
-/// Who is told while a campaign runs.
 pub(crate) trait Audience: Watcher {
     /// Another worker begins: `done` of `total` have ended.
     fn begins(&mut self, done: usize, total: usize, what: &str);
@@ -111,12 +82,9 @@ pub(crate) trait Audience: Watcher {
     fn note(&mut self, text: &str);
 }
 
-/// What came of a campaign.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Every figure.
     pub(crate) report: Report,
-    /// What weakens the figures as a whole.
     pub(crate) warnings: Vec<String>,
     /// Somebody wanted the end before it was reached.
     pub(crate) stopped: bool,
@@ -133,13 +101,11 @@ impl Outcome {
 }
 
 impl Campaign {
-    /// Names of the stores.
     pub(crate) fn stores(&self) -> Vec<String> {
         let names = self.contenders.iter();
         names.map(|contender| contender.store.clone()).collect()
     }
 
-    /// The job of a store in a round.
     pub(crate) fn job(
         &self,
         contender: &Contender,
@@ -151,20 +117,13 @@ impl Campaign {
             store: contender.store.clone(),
             repeat,
             folder: folder.to_path_buf(),
-            durability: self.durability,
-            budget_bytes: self.budget_bytes,
-            memory_limit_bytes: self.memory_limit_bytes,
-            profile: contender.profile.unwrap_or(self.profile),
+            profile: contender.profile.unwrap_or(self.job.profile),
             overrides: contender.overrides.clone(),
-            cold: self.cold,
-            warm: self.warm,
-            reopen: self.reopen,
-            after_kill: false,
             compact: contender.compact,
-            record: self.record.clone().filter(|_| repeat == 0),
+            record: self.job.record.clone().filter(|_| repeat == 0),
             variant: contender.variant.clone(),
             load: load.clone(),
-            steps: self.steps.clone(),
+            ..self.job.clone()
         }
     }
 
@@ -173,9 +132,9 @@ impl Campaign {
         // First: what checks a load makes its tables.
         let most_keys = self.loads.iter().map(|load| load.keys).max().unwrap_or(0);
         let tables = most_keys.saturating_mul(BYTES_OF_A_KEY);
-        place::check_memory(self.budget_bytes.saturating_add(tables))?;
+        place::check_memory(self.job.budget_bytes.saturating_add(tables))?;
         for load in &self.loads {
-            driver::check(load, &self.steps, self.reopen)?;
+            driver::check(load, &self.job.steps, self.job.reopen)?;
             for contender in &self.contenders {
                 let adapter = stores::find(&contender.store)?;
                 let job = self.job(contender, load, 0, directory);
@@ -193,7 +152,7 @@ impl Campaign {
     fn room_needed(&self) -> u64 {
         let needed = |load: &Load| {
             // No store keeps all versions of entries that are written again and again.
-            let loads = self.steps.iter().filter_map(|step| step.act.load());
+            let loads = self.job.steps.iter().filter_map(|step| step.act.load());
             let steps = loads.map(room_needed).max().unwrap_or(0);
             room_needed(load).max(steps)
         };
@@ -296,7 +255,6 @@ impl Campaign {
     }
 }
 
-/// A campaign under way.
 struct Rest<'a> {
     campaign: &'a Campaign,
     directory: &'a Path,
@@ -384,17 +342,7 @@ mod tests {
     fn room_grows_with_what_is_written_again() {
         let load = |workload: &str| Load {
             workload: workload.to_string(),
-            seed: 1,
-            keys: 1_000_000,
-            key_bytes: SizeChoice::Fixed(16),
             value_bytes: SizeChoice::Fixed(1000),
-            until: Until::Operations(1_000_000),
-            threads: 1,
-            batch: 1,
-            rate: None,
-            popularity: None,
-            verify_every: 1,
-            compressible: 0.0,
             ..Load::default()
         };
         let read = room_needed(&load("read-random"));

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use clap::{CommandFactory, Parser};
 use kvzone_core::error::{Error, Result};
-use kvzone_core::names::nearest;
+use kvzone_core::names::unknown;
 use toml::Spanned;
 use toml::Value::{Array, Boolean, Float, Integer, String as Text};
 
@@ -110,11 +110,7 @@ fn option_words(
         return Err(source.wrong(&name.span(), "a job names no other job"));
     }
     if !names().any(|known| known == option) {
-        let near = nearest(option, names().filter(|&known| known != "job"));
-        let why = format!(
-            "there is no option {option:?}; near it: {}",
-            near.join(", ")
-        );
+        let why = unknown("option", option, names().filter(|&known| known != "job"));
         return Err(source.wrong(&name.span(), &why));
     }
     let words = words_of(option, value.as_ref())

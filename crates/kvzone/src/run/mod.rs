@@ -39,7 +39,6 @@ const FAILED: u8 = 3;
 /// Exit status of a run that no store could do.
 const UNSUPPORTED: u8 = 2;
 
-/// Runs, prints, and writes the files.
 pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     let arguments = arguments.with_job_file(std::env::args_os().skip(2).collect())?;
     let campaign = arguments.campaign()?;
@@ -73,7 +72,6 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     Ok(exit_code(&outcome.report, &summaries))
 }
 
-/// A file that will be written at the end.
 pub(crate) fn create(path: &Path) -> Result<(&Path, File)> {
     match File::create(path) {
         Ok(file) => Ok((path, file)),
@@ -90,7 +88,6 @@ fn write(file: Option<(&Path, File)>, text: impl Fn() -> String) -> Result<()> {
         .map_err(|error| Error::machine("write", path, error))
 }
 
-/// Writes a report as JSON.
 pub(crate) fn write_json(path: &Path, file: &mut File, report: &impl Serialize) -> Result<()> {
     let mut bytes =
         serde_json::to_vec_pretty(report).map_err(|error| Error::machine("write", path, error))?;

@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use kvzone_core::adapter::Profile;
 use kvzone_core::job::{Popularity, SizeChoice};
 use kvzone_core::key_patterns::KeyPattern;
-use kvzone_core::names::nearest;
+use kvzone_core::names::unknown;
 use kvzone_core::size;
 use kvzone_core::sizes::{Histogram, Normal, Pareto};
 use kvzone_core::workload::OperationKind;
@@ -112,7 +112,6 @@ fn parse_law(law: &str, numbers: &str) -> Result<SizeChoice, String> {
     Ok(sizes)
 }
 
-/// Kinds of operations with their weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mix(pub(crate) Vec<(OperationKind, u32)>);
 
@@ -133,13 +132,8 @@ pub(crate) fn parse_mix(text: &str) -> Result<Mix, String> {
             .split_once('=')
             .ok_or_else(|| format!("{part:?}: write KIND=WEIGHT, such as read=70"))?;
         let kind = KINDS.into_iter().find(|kind| kind.name() == name);
-        let kind = kind.ok_or_else(|| {
-            let near = nearest(name, KINDS.map(OperationKind::name));
-            format!(
-                "there is no operation {name:?}; near it: {}",
-                near.join(", ")
-            )
-        })?;
+        let kind =
+            kind.ok_or_else(|| unknown("operation", name, KINDS.map(OperationKind::name)))?;
         let weight = weight
             .parse()
             .map_err(|_| format!("{weight:?} is no weight"))?;
@@ -170,7 +164,6 @@ impl Threads {
         }
     }
 
-    /// All of them, of several numbers the first.
     pub(crate) fn sum(&self) -> u32 {
         match self {
             Threads::Alike(counts) => counts.first().copied().unwrap_or(0),
@@ -180,7 +173,6 @@ impl Threads {
         }
     }
 
-    /// Those of each kind.
     pub(crate) fn kinds(&self) -> Option<Vec<(OperationKind, u32)>> {
         match self {
             Threads::Alike(_) => None,
@@ -290,19 +282,8 @@ fn parse_groups(text: &str) -> Result<Popularity, String> {
 }
 
 fn unknown_law(text: &str) -> String {
-    let laws = [
-        "uniform",
-        "zipfian",
-        "ycsb-zipfian",
-        "latest",
-        "sequential",
-        "groups",
-        "hot-set",
-    ];
-    format!(
-        "there is no law {text:?}; near it: {}",
-        nearest(text, laws).join(", ")
-    )
+    let laws = "uniform zipfian ycsb-zipfian latest sequential groups hot-set";
+    unknown("law", text, laws.split(' '))
 }
 
 /// `100` or `10-100`: the fewest and the most.
@@ -339,13 +320,11 @@ pub(crate) fn parse_pattern(text: &str) -> Result<PatternName, String> {
     let found = PATTERNS.into_iter().find(|&one| pattern_name(one) == text);
     found.map(PatternName).ok_or_else(|| {
         let names = PATTERNS.map(pattern_name);
-        let near = nearest(text, names.iter().map(String::as_str));
-        format!("there is no pattern {text:?}; near it: {}", near.join(", "))
+        unknown("pattern", text, names.iter().map(String::as_str))
     })
 }
 
 impl PatternName {
-    /// The pattern, for keys of a size.
     pub(crate) fn pattern(self, bytes: Option<SizeChoice>) -> KeyPattern {
         match (self.0, bytes) {
             (KeyPattern::Random(_), Some(sizes)) => KeyPattern::Random(sizes.largest() as usize),

@@ -24,7 +24,6 @@ pub(crate) fn parse_speed(text: &str) -> Result<Speed, String> {
     Ok(Speed(Some(times)))
 }
 
-/// How fast a trace is replayed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Speed(pub(crate) Option<f64>);
 

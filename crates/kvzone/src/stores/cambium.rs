@@ -85,7 +85,6 @@ pub(super) fn engine(name: &str) -> Option<Cambium> {
 pub(super) struct Cambium {
     kind: Arc<dyn EngineKind>,
     name: &'static str,
-    /// On a block device.
     raw: bool,
 }
 
@@ -354,7 +353,6 @@ impl OpenStore for Open {
     }
 }
 
-/// Requests of one thread, through the engine's own queues.
 struct Submitter(Arc<Open>);
 
 impl Queue for Submitter {

@@ -52,7 +52,6 @@ const UNSTEADY: [&str; 4] = [
     "reads_per_get",
 ];
 
-/// See the essay.
 pub(super) struct CambiumServer;
 
 impl Adapter for CambiumServer {
@@ -127,7 +126,6 @@ fn is_ordered(engine: &str) -> bool {
     matches!(engine, "forest" | "wisckey")
 }
 
-/// Every setting, decided.
 struct Plan {
     /// The server that runs already, if one was named: nothing else is set then.
     address: Option<Address>,
@@ -188,7 +186,6 @@ fn inner_request(request: &OpenRequest, engine: &Cambium) -> OpenRequest {
     inner
 }
 
-/// The server's commands beyond Redis'.
 struct Spoken;
 
 fn call(connection: &mut Connection, name: &'static str, words: &[&[u8]]) -> Result<Answer> {

@@ -107,6 +107,15 @@ fn open(store: &dyn Adapter, request: &OpenRequest) -> Arc<dyn OpenStore> {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Opens a store for one session, and closes it.
+fn with(store: &dyn Adapter, request: &OpenRequest, act: impl FnOnce(&mut dyn Session)) {
+    let open = open(store, request);
+    let mut session = open.clone().session().unwrap();
+    act(&mut *session);
+    drop(session);
+    open.close().unwrap();
+}
+
 fn key(number: u32) -> [u8; 16] {
     let mut key = [0; 16];
     key[..4].copy_from_slice(&number.to_be_bytes());
@@ -127,108 +136,94 @@ fn found(session: &mut dyn Session, key: &[u8]) -> Option<Vec<u8>> {
 #[test]
 fn what_was_put_is_found_and_what_was_deleted_is_not() {
     each("put, get, delete", |store, asked| {
-        let open = open(store, asked);
-        let mut session = open.clone().session().unwrap();
-        assert_eq!(found(&mut *session, &key(1)), None);
-        session.put(&key(1), b"one").unwrap();
-        session.put(&key(2), b"two").unwrap();
-        session.put(&key(1), b"one again").unwrap();
-        assert_eq!(
-            found(&mut *session, &key(1)).as_deref(),
-            Some(&b"one again"[..])
-        );
-        session.delete(&key(1)).unwrap();
-        session.delete(&key(1)).unwrap();
-        session.delete(&key(77)).unwrap();
-        assert_eq!(found(&mut *session, &key(1)), None);
-        assert_eq!(found(&mut *session, &key(2)).as_deref(), Some(&b"two"[..]));
-        drop(session);
-        open.close().unwrap();
+        with(store, asked, |session| {
+            assert_eq!(found(session, &key(1)), None);
+            session.put(&key(1), b"one").unwrap();
+            session.put(&key(2), b"two").unwrap();
+            session.put(&key(1), b"one again").unwrap();
+            assert_eq!(found(session, &key(1)).unwrap(), b"one again");
+            session.delete(&key(1)).unwrap();
+            session.delete(&key(1)).unwrap();
+            session.delete(&key(77)).unwrap();
+            assert_eq!(found(session, &key(1)), None);
+            assert_eq!(found(session, &key(2)).unwrap(), b"two");
+        });
     });
 }
 
 #[test]
 fn keys_and_values_may_hold_any_bytes() {
     each("any bytes", |store, asked| {
-        let open = open(store, asked);
-        let mut session = open.clone().session().unwrap();
-        let keys: [&[u8]; 5] = [b"a\0", b"a", b"\0", b"\xff\xff\0\xff", b"a\0\0"];
-        for (number, key) in keys.iter().enumerate() {
-            session
-                .put(key, format!("\0{number}\0").as_bytes())
-                .unwrap();
-        }
-        for (number, key) in keys.iter().enumerate() {
-            let value = found(&mut *session, key).unwrap();
-            assert_eq!(value, format!("\0{number}\0").as_bytes());
-        }
-        session.put(b"nothing", b"").unwrap();
-        assert_eq!(found(&mut *session, b"nothing").as_deref(), Some(&b""[..]));
-        drop(session);
-        open.close().unwrap();
+        with(store, asked, |session| {
+            let keys: [&[u8]; 5] = [b"a\0", b"a", b"\0", b"\xff\xff\0\xff", b"a\0\0"];
+            for (number, key) in keys.iter().enumerate() {
+                session
+                    .put(key, format!("\0{number}\0").as_bytes())
+                    .unwrap();
+            }
+            for (number, key) in keys.iter().enumerate() {
+                let value = found(session, key).unwrap();
+                assert_eq!(value, format!("\0{number}\0").as_bytes());
+            }
+            session.put(b"nothing", b"").unwrap();
+            assert_eq!(found(session, b"nothing").unwrap(), b"");
+        });
     });
 }
 
 #[test]
 fn large_values_follow_small_ones_in_one_buffer() {
     each("large values", |store, asked| {
-        let open = open(store, asked);
-        let mut session = open.clone().session().unwrap();
-        let large: Vec<u8> = (0..100_000_u32)
-            .map(|number| (number % 251) as u8)
-            .collect();
-        session.put(&key(1), b"small").unwrap();
-        session.put(&key(2), &large).unwrap();
-        let mut value = Vec::new();
-        for _ in 0..3 {
-            assert!(session.get(&key(1), &mut value).unwrap());
-            assert_eq!(value, b"small");
-            assert!(session.get(&key(2), &mut value).unwrap());
-            assert!(value == large, "{}: 100,000 bytes come back", store.name());
-        }
-        drop(session);
-        open.close().unwrap();
+        with(store, asked, |session| {
+            let large: Vec<u8> = (0..100_000_u32)
+                .map(|number| (number % 251) as u8)
+                .collect();
+            session.put(&key(1), b"small").unwrap();
+            session.put(&key(2), &large).unwrap();
+            let mut value = Vec::new();
+            for _ in 0..3 {
+                assert!(session.get(&key(1), &mut value).unwrap());
+                assert_eq!(value, b"small");
+                assert!(session.get(&key(2), &mut value).unwrap());
+                assert!(value == large, "{}: 100,000 bytes come back", store.name());
+            }
+        });
     });
 }
 
 #[test]
 fn batches_apply_in_order() {
     each("batches", |store, asked| {
-        let open = open(store, asked);
-        let mut session = open.clone().session().unwrap();
-        session.put(&key(1), b"old").unwrap();
-        let changes = [
-            Change::Put {
-                key: &key(2),
-                value: b"first",
-            },
-            Change::Delete { key: &key(1) },
-            Change::Put {
-                key: &key(2),
-                value: b"second",
-            },
-            Change::Put {
-                key: &key(3),
-                value: b"",
-            },
-            Change::Put {
-                key: &key(4),
-                value: b"gone",
-            },
-            Change::Delete { key: &key(4) },
-            Change::Delete { key: &key(99) },
-        ];
-        session.write(&changes).unwrap();
-        session.write(&[]).unwrap();
-        assert_eq!(found(&mut *session, &key(1)), None);
-        assert_eq!(
-            found(&mut *session, &key(2)).as_deref(),
-            Some(&b"second"[..])
-        );
-        assert_eq!(found(&mut *session, &key(3)).as_deref(), Some(&b""[..]));
-        assert_eq!(found(&mut *session, &key(4)), None);
-        drop(session);
-        open.close().unwrap();
+        with(store, asked, |session| {
+            session.put(&key(1), b"old").unwrap();
+            let changes = [
+                Change::Put {
+                    key: &key(2),
+                    value: b"first",
+                },
+                Change::Delete { key: &key(1) },
+                Change::Put {
+                    key: &key(2),
+                    value: b"second",
+                },
+                Change::Put {
+                    key: &key(3),
+                    value: b"",
+                },
+                Change::Put {
+                    key: &key(4),
+                    value: b"gone",
+                },
+                Change::Delete { key: &key(4) },
+                Change::Delete { key: &key(99) },
+            ];
+            session.write(&changes).unwrap();
+            session.write(&[]).unwrap();
+            assert_eq!(found(session, &key(1)), None);
+            assert_eq!(found(session, &key(2)).unwrap(), b"second");
+            assert_eq!(found(session, &key(3)).unwrap(), b"");
+            assert_eq!(found(session, &key(4)), None);
+        });
     });
 }
 
@@ -260,14 +255,12 @@ fn everything_is_there_after_a_reopen() {
                 first.compact().unwrap();
             }
             first.close().unwrap();
-            let second = open(store, &request);
-            let mut session = second.clone().session().unwrap();
-            for number in 0..50 {
-                let value = found(&mut *session, &key(number)).unwrap();
-                assert_eq!(value, number.to_be_bytes());
-            }
-            drop(session);
-            second.close().unwrap();
+            with(store, &request, |session| {
+                for number in 0..50 {
+                    let value = found(session, &key(number)).unwrap();
+                    assert_eq!(value, number.to_be_bytes());
+                }
+            });
         }
     });
 }
@@ -279,27 +272,25 @@ fn short_keys_are_numbers_in_order() {
             key_bytes: 4,
             ..asked.clone()
         };
-        let open = open(store, &request);
-        let mut session = open.clone().session().unwrap();
-        for number in (0..300_u32).rev() {
-            session
-                .put(&number.to_be_bytes(), &number.to_le_bytes())
-                .unwrap();
-        }
-        assert_eq!(
-            found(&mut *session, &7_u32.to_be_bytes()).as_deref(),
-            Some(&7_u32.to_le_bytes()[..])
-        );
-        session.delete(&8_u32.to_be_bytes()).unwrap();
-        assert_eq!(found(&mut *session, &8_u32.to_be_bytes()), None);
-        if store.capabilities_for(&request).ordered {
-            let seen = scanned(&mut *session, &6_u32.to_be_bytes(), 4);
-            let expected =
-                [6_u32, 7, 9, 10].map(|it| (it.to_be_bytes().to_vec(), it.to_le_bytes().to_vec()));
-            assert_eq!(seen, expected);
-        }
-        drop(session);
-        open.close().unwrap();
+        with(store, &request, |session| {
+            for number in (0..300_u32).rev() {
+                session
+                    .put(&number.to_be_bytes(), &number.to_le_bytes())
+                    .unwrap();
+            }
+            assert_eq!(
+                found(session, &7_u32.to_be_bytes()).unwrap(),
+                7_u32.to_le_bytes()
+            );
+            session.delete(&8_u32.to_be_bytes()).unwrap();
+            assert_eq!(found(session, &8_u32.to_be_bytes()), None);
+            if store.capabilities_for(&request).ordered {
+                let seen = scanned(session, &6_u32.to_be_bytes(), 4);
+                let expected = [6_u32, 7, 9, 10]
+                    .map(|it| (it.to_be_bytes().to_vec(), it.to_le_bytes().to_vec()));
+                assert_eq!(seen, expected);
+            }
+        });
     });
 }
 
@@ -314,30 +305,28 @@ fn scanned(session: &mut dyn Session, from: &[u8], limit: u64) -> Vec<(Vec<u8>, 
 #[test]
 fn scans_go_in_key_order_from_a_key_on_or_say_that_they_cannot() {
     each("scan", |store, asked| {
-        let open = open(store, asked);
-        let mut session = open.clone().session().unwrap();
-        for number in (0..100).rev() {
-            session
-                .put(&key(number * 2), &number.to_be_bytes())
-                .unwrap();
-        }
-        if store.capabilities_for(asked).ordered {
-            let seen = scanned(&mut *session, &key(31), 3);
-            let keys: Vec<_> = seen.iter().map(|(key, _)| key.as_slice()).collect();
-            assert_eq!(keys, [key(32), key(34), key(36)]);
-            assert_eq!(scanned(&mut *session, &[], 1000).len(), 100);
-            assert_eq!(scanned(&mut *session, &key(190), 1000).len(), 5);
-            assert_eq!(scanned(&mut *session, &key(999), 10), []);
-            assert_eq!(scanned(&mut *session, &key(0), 0), []);
-        } else {
-            let refused = session.scan(&key(0), 1, &mut |_, _| {});
-            assert!(
-                matches!(refused, Err(Error::Unsupported { .. })),
-                "{refused:?}"
-            );
-        }
-        drop(session);
-        open.close().unwrap();
+        with(store, asked, |session| {
+            for number in (0..100).rev() {
+                session
+                    .put(&key(number * 2), &number.to_be_bytes())
+                    .unwrap();
+            }
+            if store.capabilities_for(asked).ordered {
+                let seen = scanned(session, &key(31), 3);
+                let keys: Vec<_> = seen.iter().map(|(key, _)| key.as_slice()).collect();
+                assert_eq!(keys, [key(32), key(34), key(36)]);
+                assert_eq!(scanned(session, &[], 1000).len(), 100);
+                assert_eq!(scanned(session, &key(190), 1000).len(), 5);
+                assert_eq!(scanned(session, &key(999), 10), []);
+                assert_eq!(scanned(session, &key(0), 0), []);
+            } else {
+                let refused = session.scan(&key(0), 1, &mut |_, _| {});
+                assert!(
+                    matches!(refused, Err(Error::Unsupported { .. })),
+                    "{refused:?}"
+                );
+            }
+        });
     });
 }
 
@@ -384,12 +373,10 @@ fn settings_are_printed_whole_for_every_profile() {
             if store.capabilities().persistent {
                 assert!(!settings.is_empty(), "{}", store.name());
             }
-            let open = open(store, &request);
-            let mut session = open.clone().session().unwrap();
-            session.put(&key(1), b"one").unwrap();
-            assert!(found(&mut *session, &key(1)).is_some());
-            drop(session);
-            open.close().unwrap();
+            with(store, &request, |session| {
+                session.put(&key(1), b"one").unwrap();
+                assert!(found(session, &key(1)).is_some());
+            });
         }
     });
 }
@@ -433,9 +420,9 @@ fn a_durability_that_a_store_has_not_is_refused() {
 #[test]
 fn unknown_stores_are_refused_with_the_nearest_name() {
     let words = find("levelbd").err().map(|error| error.to_string());
-    assert!(words.is_some_and(|words| words.contains("did you mean leveldb?")));
+    assert!(words.is_some_and(|words| words.contains("near it: leveldb")));
     let words = find("zdp").err().map(|error| error.to_string());
-    assert!(words.is_some_and(|words| words.contains("did you mean zdb?")));
+    assert!(words.is_some_and(|words| words.contains("near it: zdb")));
     assert_eq!(find("zdb").map(|store| store.name()).ok(), Some("zdb"));
 }
 

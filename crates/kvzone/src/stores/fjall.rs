@@ -32,7 +32,6 @@ use super::library::Foreign;
 
 const NAME: &str = "fjall";
 
-/// See the essay.
 pub(super) const FJALL: Foreign = Foreign {
     name: NAME,
     summary: "LSM-tree in Rust with a journal; leveled compaction",
@@ -46,7 +45,6 @@ pub(super) const FJALL: Foreign = Foreign {
     open: |request| open(&Plan::new(request)?, request),
 };
 
-/// Every setting, decided.
 #[cfg_attr(not(feature = "fjall"), allow(dead_code))]
 struct Plan {
     cache_bytes: u64,
@@ -59,10 +57,10 @@ impl Plan {
     fn new(request: &OpenRequest) -> Result<Plan> {
         use kvzone_core::adapter::{DurabilityName, Profile};
         if request.durability == DurabilityName::Buffered {
-            return Err(Error::Unsupported {
-                store: NAME.to_string(),
-                what: "buffered writes: each hands its journal to the operating system".to_string(),
-            });
+            return Err(Error::unsupported(
+                NAME,
+                "buffered writes: each hands its journal to the operating system",
+            ));
         }
         let is_default = request.profile == Profile::Default;
         let cache = if is_default {

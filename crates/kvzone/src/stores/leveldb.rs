@@ -76,7 +76,6 @@ struct Loaded {
     path: PathBuf,
 }
 
-/// Found and resolved once a process.
 fn load() -> Result<&'static Loaded> {
     static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {
@@ -98,7 +97,6 @@ fn load() -> Result<&'static Loaded> {
     loaded.as_ref().map_err(Clone::clone)
 }
 
-/// Every setting, decided.
 struct Plan {
     cache_bytes: u64,
     snappy: bool,
@@ -117,10 +115,10 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     let shipped = request.profile == Profile::Default;
     let sync = match request.durability {
         DurabilityName::Buffered => {
-            return Err(Error::Unsupported {
-                store: NAME.to_string(),
-                what: "buffered writes: it hands each to the operating system".to_string(),
-            });
+            return Err(Error::unsupported(
+                NAME,
+                "buffered writes: it hands each to the operating system",
+            ));
         }
         DurabilityName::Written => false,
         DurabilityName::Synced => true,
@@ -147,7 +145,6 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     })
 }
 
-/// See the essay.
 pub(super) const LEVELDB: Foreign = Foreign {
     name: NAME,
     summary: "LSM-tree with a log; leveled compaction on one thread",

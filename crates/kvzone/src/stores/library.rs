@@ -109,8 +109,8 @@ pub(super) fn refuse_buffered(store: &str, request: &OpenRequest, tree: bool) ->
     if tree || request.durability != DurabilityName::Buffered {
         return Ok(());
     }
-    Err(Error::Unsupported {
-        store: store.to_string(),
-        what: "buffered writes in a hash database: none stays in the process".to_string(),
-    })
+    Err(Error::unsupported(
+        store,
+        "buffered writes in a hash database: none stays in the process",
+    ))
 }

@@ -24,6 +24,7 @@ use std::sync::OnceLock;
 use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::calibration;
 use kvzone_core::error::{Error, Result};
+use kvzone_core::names;
 
 #[cfg(test)]
 mod agreement;
@@ -113,7 +114,7 @@ type MakeStores = fn() -> Vec<Box<dyn Adapter>>;
 /// The store of a name; those that only tests name are found as well.
 ///
 /// # Errors
-/// A usage error that offers the nearest name, or all of them.
+/// A usage error that offers the nearest names.
 pub(crate) fn find(name: &str) -> Result<Box<dyn Adapter>> {
     let mut known = all()
         .into_iter()
@@ -122,12 +123,8 @@ pub(crate) fn find(name: &str) -> Result<Box<dyn Adapter>> {
         return Ok(store);
     }
     let stores = all();
-    let names: Vec<&str> = stores.iter().map(|store| store.name()).collect();
-    let hint = match settings::nearest(name, names.iter().copied()) {
-        Some(near) => format!("did you mean {near}?"),
-        None => format!("there are {}", names.join(", ")),
-    };
-    Err(Error::Usage(format!("no store {name:?}; {hint}")))
+    let names = stores.iter().map(|store| store.name());
+    Err(Error::Usage(names::unknown("store", name, names)))
 }
 
 #[cfg(test)]

@@ -33,7 +33,6 @@ use super::library::Foreign;
 
 const NAME: &str = "redb";
 
-/// See the essay.
 pub(super) const REDB: Foreign = Foreign {
     name: NAME,
     summary: "copy-on-write B+-tree in Rust, one file; each synced commit is in place",
@@ -48,7 +47,6 @@ pub(super) const REDB: Foreign = Foreign {
     open: |request| open(&Plan::new(request)?, request),
 };
 
-/// Every setting, decided.
 #[cfg_attr(not(feature = "redb"), allow(dead_code))]
 struct Plan {
     cache_bytes: u64,
@@ -60,10 +58,10 @@ struct Plan {
 impl Plan {
     fn new(request: &OpenRequest) -> Result<Plan> {
         if Durability::from(request.durability) == Durability::Written {
-            return Err(Error::Unsupported {
-                store: NAME.to_string(),
-                what: "written writes: a commit is synced, or lost with the process".to_string(),
-            });
+            return Err(Error::unsupported(
+                NAME,
+                "written writes: a commit is synced, or lost with the process",
+            ));
         }
         let cache = match request.profile {
             Profile::Default => 1 << 30,

@@ -40,12 +40,10 @@ const NAME: &str = "redis";
 const PROGRAM: &str = "redis-server";
 const REMEDY: &str =
     "apt-get install redis-server, or --set redis.program=PATH, or --set redis.address=HOST:PORT";
-/// The snapshots of the shipped configuration.
 const SHIPPED_SNAPSHOTS: &str = "3600 1 300 100 60 10000";
 /// Between two looks at work in the background.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// See the essay.
 pub(super) struct Redis;
 
 impl Adapter for Redis {
@@ -103,11 +101,9 @@ fn program(request: &OpenRequest) -> PathBuf {
     program.map_or(PROGRAM, String::as_str).into()
 }
 
-/// Every setting, decided.
 struct Plan {
     /// The server that runs already, if one was named: nothing else is set then.
     address: Option<Address>,
-    /// Options of the command line.
     options: Vec<(&'static str, String)>,
     printed: BTreeMap<String, String>,
 }
@@ -161,7 +157,6 @@ impl Plan {
     }
 }
 
-/// Redis' own commands.
 struct Spoken {
     folder: PathBuf,
     /// It writes a log; otherwise a snapshot is what lasts.
@@ -172,7 +167,6 @@ fn call(connection: &mut Connection, name: &'static str, words: &[&[u8]]) -> Res
     server::call(NAME, connection, name, words)
 }
 
-/// A setting of the running server.
 fn setting(connection: &mut Connection, name: &str) -> Result<String> {
     let words: &[&[u8]] = &[b"CONFIG", b"GET", name.as_bytes()];
     match call(connection, "CONFIG", words)? {

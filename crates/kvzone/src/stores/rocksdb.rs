@@ -120,7 +120,6 @@ struct Loaded {
     path: PathBuf,
 }
 
-/// Found and resolved once a process.
 fn load() -> Result<&'static Loaded> {
     static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {
@@ -171,7 +170,6 @@ struct BlobPlan {
     gc_force_threshold: f64,
 }
 
-/// Every setting, decided.
 struct Plan {
     cache_bytes: u64,
     snappy: bool,

@@ -8,12 +8,11 @@
 
 use std::collections::BTreeMap;
 
-use cambium_api::options::distance;
 use kvzone_core::adapter::OpenRequest;
 use kvzone_core::error::{Error, Result};
+use kvzone_core::names;
 use kvzone_core::size;
 
-/// Settings of one store, under way.
 pub(super) struct Settings {
     store: &'static str,
     overrides: BTreeMap<String, String>,
@@ -21,7 +20,6 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// Begins with what the user overrides.
     pub(super) fn new(store: &'static str, request: &OpenRequest) -> Self {
         Settings {
             store,
@@ -56,7 +54,6 @@ impl Settings {
         Ok(value)
     }
 
-    /// A share, from 0 to 1.
     pub(super) fn share(&mut self, name: &str, chosen: f64) -> Result<f64> {
         let value = match self.overrides.remove(name) {
             None => chosen,
@@ -70,13 +67,11 @@ impl Settings {
         Ok(value)
     }
 
-    /// On or off.
     pub(super) fn flag(&mut self, name: &str, chosen: bool) -> Result<bool> {
         let word = self.word(name, if chosen { "on" } else { "off" }, &["on", "off"])?;
         Ok(word == "on")
     }
 
-    /// One of several words.
     pub(super) fn word(
         &mut self,
         name: &str,
@@ -95,7 +90,6 @@ impl Settings {
         Ok(value)
     }
 
-    /// Any text.
     pub(super) fn text(&mut self, name: &str, chosen: &str) -> String {
         let value = self.overrides.remove(name);
         let value = value.unwrap_or_else(|| chosen.to_string());
@@ -116,18 +110,9 @@ impl Settings {
         let Some(unknown) = self.overrides.keys().next() else {
             return Ok(self.chosen);
         };
-        let near = nearest(unknown, self.chosen.keys().map(String::as_str));
-        let hint = near.map_or_else(
-            || {
-                let names: Vec<&str> = self.chosen.keys().map(String::as_str).collect();
-                format!("it has {}", names.join(", "))
-            },
-            |near| format!("did you mean {near}?"),
-        );
-        Err(Error::Usage(format!(
-            "store {} has no setting {unknown:?}; {hint}",
-            self.store
-        )))
+        let names = self.chosen.keys().map(String::as_str);
+        let words = names::unknown("setting", unknown, names);
+        Err(Error::Usage(format!("store {}: {words}", self.store)))
     }
 
     fn malformed(&self, name: &str, text: &str, expected: &str) -> Error {
@@ -136,15 +121,6 @@ impl Settings {
             self.store
         ))
     }
-}
-
-/// The name that is fewest edits away, if it is near enough to be meant.
-pub(super) fn nearest<'a>(word: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    names
-        .map(|name| (distance(name, word), name))
-        .min()
-        .filter(|&(edits, _)| edits <= 2 + word.len() / 4)
-        .map(|(_, name)| name)
 }
 
 #[cfg(test)]
@@ -181,6 +157,6 @@ mod tests {
         let mut settings = Settings::new("x", &asked);
         settings.number("cache", 7).unwrap();
         let words = settings.finish().unwrap_err().to_string();
-        assert!(words.contains("did you mean cache?"), "{words}");
+        assert!(words.contains("near it: cache"), "{words}");
     }
 }

@@ -4,47 +4,16 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use crate::harness::{
-    command, folder, kvzone, matrix, read, report, run, runs, text, units, words,
+    assert_has, command, folder, kvzone, matrix, read, report, run, runs, text, units, words,
 };
 use serde_json::Value;
 
 /// Facts that design and readers of the JSON agree on.
-const FIELDS: [&str; 34] = [
-    "store",
-    "version",
-    "workload",
-    "repeat",
-    "phase",
-    "threads",
-    "keys",
-    "key_size",
-    "value_size",
-    "operations",
-    "seconds",
-    "ops_per_second",
-    "user_bytes",
-    "durability",
-    "profile",
-    "budget_bytes",
-    "memory_limit_bytes",
-    "target_rate",
-    "status",
-    "error",
-    "settings",
-    "latency_ns",
-    "native_latency_ns",
-    "device_write_bytes",
-    "device_read_bytes",
-    "write_amplification",
-    "read_amplification",
-    "space_bytes",
-    "space_amplification",
-    "cpu_seconds",
-    "peak_memory_bytes",
-    "result_hash",
-    "timeline",
-    "extra",
-];
+const FIELDS: &str = "store version workload repeat phase threads keys key_size value_size operations seconds \
+    ops_per_second user_bytes durability profile budget_bytes memory_limit_bytes target_rate \
+    status error settings latency_ns native_latency_ns device_write_bytes device_read_bytes \
+    write_amplification read_amplification space_bytes space_amplification cpu_seconds \
+    peak_memory_bytes result_hash timeline extra";
 
 fn reopened(runs: &[Value], store: &str) -> Value {
     let mut own = runs
@@ -69,10 +38,10 @@ pub fn every_field_of_the_json_is_there_for_good_and_for_broken_runs() {
     let runs = runs(folder.path());
     for run in &runs {
         let run = run.as_object().unwrap();
-        for field in FIELDS {
+        for field in words(FIELDS) {
             assert!(run.contains_key(field), "{field} is missing in {run:?}");
         }
-        assert_eq!(run.len(), FIELDS.len(), "no field that nobody agreed on");
+        assert_eq!(run.len(), words(FIELDS).len(), "no other field");
     }
     let measured: Vec<&Value> = runs
         .iter()
@@ -105,16 +74,9 @@ pub fn a_crash_is_named_with_its_signal_and_the_others_go_on() {
         &["--stores", "crashing,memory", "--workload", "fill-random"],
     );
     assert_eq!(output.status.code(), Some(3));
-    assert!(
-        text(&output.stderr).contains("crashing crashed"),
-        "{}",
-        text(&output.stderr)
-    );
-    assert!(
-        text(&output.stderr).contains("SIGABRT"),
-        "{}",
-        text(&output.stderr)
-    );
+    let told = text(&output.stderr);
+    assert!(told.contains("crashing crashed"), "{told}");
+    assert!(told.contains("SIGABRT"), "{told}");
     let of = |store: &str| {
         let all = runs(folder.path());
         all.into_iter().find(|run| run["store"] == store).unwrap()
@@ -132,46 +94,23 @@ pub fn a_hang_is_ended_and_named_and_the_others_go_on() {
         &words("--stores hanging,memory --workload fill-random --patience 0.5"),
     );
     assert_eq!(output.status.code(), Some(3));
-    assert!(
-        text(&output.stderr).contains("hanging hung"),
-        "{}",
-        text(&output.stderr)
-    );
-    let statuses: Vec<String> = runs(folder.path())
-        .iter()
-        .map(|run| format!("{} {}", run["store"], run["status"]))
-        .collect();
-    assert!(
-        statuses.contains(&"\"hanging\" \"hung\"".to_string()),
-        "{statuses:?}"
-    );
-    assert!(
-        statuses.contains(&"\"memory\" \"ok\"".to_string()),
-        "{statuses:?}"
-    );
+    let told = text(&output.stderr);
+    assert!(told.contains("hanging hung"), "{told}");
+    let runs = runs(folder.path());
+    for (store, status) in [("hanging", "hung"), ("memory", "ok")] {
+        let is_told = |run: &Value| run["store"] == store && run["status"] == status;
+        assert!(runs.iter().any(is_told), "{store}: {runs:?}");
+    }
 }
 
-/// The second worker is one that never ends by itself: so the first has ended
+/// With this seed `crashing` goes first. The second worker is one that never ends by itself: so the first has ended
 /// when the note about it is read, whatever the machine does.
 pub fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
     let folder = folder();
-    let arguments = [
-        "run",
-        "--stores",
-        "crashing,hanging",
-        "--workload",
-        "fill-random",
-        "--keys",
-        "100",
-        "--repeat",
-        "1",
-        "--patience",
-        "3600",
-        "--seed",
-        SEED,
-        "--json",
-        "out.json",
-    ];
+    let arguments = words(
+        "run --stores crashing,hanging --workload fill-random --keys 100 --repeat 1 \
+         --patience 3600 --seed 1 --json out.json",
+    );
     let mut child = command(folder.path(), &arguments)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -195,16 +134,11 @@ pub fn ctrl_c_keeps_what_was_measured_and_leaves_nothing_behind() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{rest}");
     let printed = text(&output.stdout);
-    assert!(
-        printed.contains("stopped after 1 of 2 workers"),
-        "{printed}"
-    );
-    let stores: Vec<Value> = runs(folder.path());
-    assert!(
-        stores.iter().all(|run| run["store"] == "crashing"),
-        "{stores:?}"
-    );
-    assert!(!stores.is_empty());
+    let is_told = printed.contains("stopped after 1 of 2 workers");
+    assert!(is_told, "{printed}");
+    let runs = runs(folder.path());
+    let is_first = |run: &Value| run["store"] == "crashing";
+    assert!(!runs.is_empty() && runs.iter().all(is_first), "{runs:?}");
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "only out.json: {left:?}");
 }
@@ -246,9 +180,6 @@ pub fn what_survives_is_told_and_a_store_that_lies_about_it_is_marked() {
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(left.len(), 2, "only what was asked for: {left:?}");
 }
-
-/// With it, `crashing` goes first.
-const SEED: &str = "1";
 
 pub fn every_cell_of_every_store_is_on_the_page_and_a_failed_store_is_shown_as_failed() {
     let folder = folder();
@@ -294,10 +225,7 @@ pub fn every_cell_of_every_store_is_on_the_page_and_a_failed_store_is_shown_as_f
         !markdown.contains("| ahead |") && !markdown.contains("| behind |"),
         "{markdown}"
     );
-    assert!(
-        markdown.contains("crashing, fill, random order"),
-        "{markdown}"
-    );
+    assert_has(&markdown, "crashing, fill, random order");
     let crashed = units(folder.path())
         .iter()
         .filter(|unit| unit["store"] == "crashing")

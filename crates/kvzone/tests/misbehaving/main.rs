@@ -51,7 +51,6 @@ fn main() -> ExitCode {
     ExitCode::from(failed)
 }
 
-/// This program.
 fn program() -> PathBuf {
     std::env::current_exe().unwrap()
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::harness::{folder, run, runs, text};
+use crate::harness::{folder, run, runs, text, words};
 
 #[test]
 fn paths_and_contents_of_a_folder_are_keys_and_values() {
@@ -39,35 +39,24 @@ fn objects_of_a_text_are_values_under_one_of_their_fields() {
         .collect();
     fs::write(folder.path().join("trees"), &lines).unwrap();
     for set in ["jsonl:trees", "jsonl:trees?key=name"] {
-        let words = [
-            "--stores",
-            "memory",
-            "--workload",
-            "ycsb-a",
-            "--dataset",
-            set,
-        ];
-        let output = run(folder.path(), &words);
+        let asked = format!("--stores memory --workload ycsb-a --dataset {set}");
+        let output = run(folder.path(), &words(&asked));
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert_eq!(runs(folder.path())[0]["keys"], 30);
     }
     fs::write(folder.path().join("trees"), lines + "{\"ib\":1}\n").unwrap();
     for (set, expected) in [
-        ("jsonl:trees", "line 31: no field \"id\"; near it: ib"),
+        (
+            "jsonl:trees",
+            "line 31: there is no field \"id\"; near it: ib",
+        ),
         ("jsonl:none", "none"),
         ("dir:none", "none"),
         ("sqlite:none", "table=NAME"),
         ("jsonk:trees", "near it: jsonl"),
     ] {
-        let words = [
-            "--stores",
-            "memory",
-            "--workload",
-            "ycsb-a",
-            "--dataset",
-            set,
-        ];
-        let output = run(folder.path(), &words);
+        let asked = format!("--stores memory --workload ycsb-a --dataset {set}");
+        let output = run(folder.path(), &words(&asked));
         let told = text(&output.stderr);
         assert!(matches!(output.status.code(), Some(2 | 3)), "{told}");
         assert!(told.contains(expected), "{told}");

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use crate::harness::{assert_has, text};
 use serde_json::Value;
 
 fn kvzone(arguments: &[&str]) -> Output {
@@ -10,10 +11,6 @@ fn kvzone(arguments: &[&str]) -> Output {
         .args(arguments)
         .output()
         .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A test file and a time so small that the numbers mean nothing.
@@ -45,14 +42,9 @@ fn every_back_end_depth_and_mode_is_measured_and_the_folder_is_left_as_it_was() 
         assert!(point["reads"].as_u64().unwrap() > 0, "{point}");
         assert!(point["reads_per_second"].as_f64().unwrap() > 0.0, "{point}");
     }
-    assert_eq!(
-        report["sequential"].as_array().unwrap().len(),
-        if direct { 4 } else { 2 }
-    );
-    assert_eq!(
-        report["synced_writes"].as_array().unwrap().len(),
-        if direct { 6 } else { 4 }
-    );
+    let count = |part: &str| report[part].as_array().unwrap().len();
+    let expected = if direct { (4, 6) } else { (2, 4) };
+    assert_eq!((count("sequential"), count("synced_writes")), expected);
     assert_eq!(report["file_bytes"], 4 << 20);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
@@ -82,19 +74,13 @@ fn a_folder_that_is_missing_and_one_without_room_are_named_with_status_3() {
     let output = kvzone(&tiny(&missing));
     assert_eq!(output.status.code(), Some(3));
     let message = text(&output.stderr);
-    assert!(
-        message.contains("missing") && message.contains("no such folder"),
-        "{message}"
-    );
+    assert_has(&message, "missing");
+    assert_has(&message, "no such folder");
     let mut arguments = tiny(folder.path());
     arguments[4] = "1000TiB";
     let output = kvzone(&arguments);
     assert_eq!(output.status.code(), Some(3));
-    assert!(
-        text(&output.stderr).contains("--size"),
-        "{}",
-        text(&output.stderr)
-    );
+    assert_has(&text(&output.stderr), "--size");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
@@ -159,9 +145,6 @@ fn a_kernel_that_refuses_a_ring_is_answered_with_aio_and_a_note() {
         println!("SKIPPED: without a direct handle a descriptor is left for the ring");
         return;
     }
-    assert!(
-        said.contains("io_uring refused: Too many open files"),
-        "{said}"
-    );
+    assert_has(&said, "io_uring refused: Too many open files");
     assert!(said.contains("aio serves"), "{said}");
 }

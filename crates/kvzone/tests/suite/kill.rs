@@ -1,7 +1,7 @@
 //! `--reopen kill`: a real process is killed while it writes, and what it had
 //! acknowledged is looked up.
 
-use crate::harness::{folder, kvzone, run, text, words};
+use crate::harness::{assert_has, folder, kvzone, run, text, words};
 
 #[test]
 fn nothing_is_killed_that_keeps_nothing_or_has_no_keys_to_write_on() {
@@ -17,9 +17,5 @@ fn nothing_is_killed_that_keeps_nothing_or_has_no_keys_to_write_on() {
     let replay = words("run --stores zdb --workload trace:trace --reopen=kill");
     let replay = kvzone(folder.path(), &replay);
     assert_eq!(replay.status.code(), Some(2));
-    assert!(
-        text(&replay.stderr).contains("not of a trace"),
-        "{}",
-        text(&replay.stderr)
-    );
+    assert_has(&text(&replay.stderr), "not of a trace");
 }

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Output};
 
+use crate::harness::words;
 use serde_json::Value;
 
 fn kvzone(arguments: &[&str], folders: Option<&str>) -> Output {
@@ -26,18 +27,10 @@ fn every_store_is_found_with_a_version_or_missing_with_a_remedy() {
         .iter()
         .map(|row| row["name"].as_str().unwrap())
         .collect();
-    for name in [
-        "zdb",
-        "leveldb",
-        "rocksdb",
-        "rocksdb-blob",
-        "berkeleydb",
-        "kyotocabinet",
-        "tokyocabinet",
-        "lmdb",
-        "sqlite",
-        "fjall",
-    ] {
+    for name in words(
+        "zdb leveldb rocksdb rocksdb-blob berkeleydb kyotocabinet tokyocabinet lmdb \
+         sqlite fjall",
+    ) {
         assert!(names.contains(&name), "{name} is listed");
     }
     for row in &rows {
@@ -67,7 +60,7 @@ fn an_unknown_store_is_wrong_usage_and_the_nearest_is_offered() {
     let output = kvzone(&["list", "stores", "rockdb"], None);
     assert_eq!(output.status.code(), Some(2));
     let words = String::from_utf8(output.stderr).unwrap();
-    assert!(words.contains("did you mean rocksdb?"), "{words}");
+    assert!(words.contains("near it: rocksdb"), "{words}");
     assert!(output.stdout.is_empty());
 }
 

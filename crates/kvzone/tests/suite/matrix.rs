@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{folder, matrix, read, text, units};
+use crate::harness::{assert_has, folder, matrix, read, text, units};
 
 #[test]
 fn what_was_measured_is_kept_and_gone_on_with() {
@@ -26,10 +26,8 @@ fn what_was_measured_is_kept_and_gone_on_with() {
     );
     assert_eq!(other.status.code(), Some(2));
     let told = text(&other.stderr);
-    assert!(
-        told.contains("matrix.json") && told.contains("other conditions"),
-        "{told}"
-    );
+    assert_has(&told, "matrix.json");
+    assert_has(&told, "other conditions");
     assert_eq!(
         units(folder.path()).len(),
         3,
@@ -50,8 +48,8 @@ fn what_was_measured_is_kept_and_gone_on_with() {
 fn what_cannot_be_is_refused_before_anything_is_measured() {
     let folder = folder();
     for (arguments, expected) in [
-        (&["--stores", "forset"][..], "did you mean forest?"),
-        (&["--programs", "mian"], "there are main, synced"),
+        (&["--stores", "forset"][..], "near it: forest"),
+        (&["--programs", "mian"], "near it: main"),
         (&["--sizes", "100:1000000000000"], "available"),
     ] {
         let refused = matrix(folder.path(), arguments);

@@ -4,37 +4,40 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::harness::{folder, kvzone, report, text};
+use crate::harness::{folder, kvzone, report, text, words};
 use serde_json::Value;
 
-/// A preset with stores that need no library.
-fn reproduce(folder: &Path, name: &str, more: &[&str]) -> String {
-    let mut arguments = vec!["reproduce", name, "--json", "out.json"];
-    arguments.extend(more);
-    let output = kvzone(folder, &arguments);
-    let said = text(&output.stderr);
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "{name}: {said}{}",
-        text(&output.stdout)
-    );
-    text(&output.stdout)
+/// What a preset prints, its runs, all of which end well, and its claims.
+fn reproduce(folder: &Path, name: &str, more: &[&str]) -> (String, Vec<Value>, Vec<Value>) {
+    let arguments = ["reproduce", name, "--json", "out.json"];
+    let output = kvzone(folder, &[&arguments[..], more].concat());
+    let (printed, said) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{name}: {said}{printed}");
+    let report = report(folder);
+    let list = |name: &str| report[name].as_array().unwrap().clone();
+    let (runs, claims) = (list("runs"), list("claims"));
+    assert!(runs.iter().all(|run| run["status"] == "ok"), "{name}");
+    assert!(!claims.is_empty(), "{name}");
+    (printed, runs, claims)
 }
 
-const TINY: [&str; 8] = [
-    "--scale",
-    "1e-6",
-    "--operations",
-    "300",
-    "--memory",
-    "512MiB",
-    "--seed",
-    "3",
-];
+/// The same with little work, and a paper's claims in what is printed.
+fn tiny(name: &str, more: &[&str]) -> Vec<Value> {
+    let more = [&words(TINY)[..], more].concat();
+    let (printed, runs, _) = reproduce(folder().path(), name, &more);
+    assert!(printed.contains("The paper, and whether its direction held"));
+    runs
+}
 
-fn claims(folder: &Path) -> Vec<Value> {
-    report(folder)["claims"].as_array().unwrap().clone()
+const TINY: &str = "--scale 1e-6 --operations 300 --memory 512MiB --seed 3";
+
+fn of_step<'a>(runs: &'a [Value], step: &str) -> Vec<&'a Value> {
+    let runs = runs.iter();
+    runs.filter(|run| run["extra"]["step"] == step).collect()
+}
+
+fn of_phase<'a>(runs: &'a [Value], phase: &str) -> Vec<&'a Value> {
+    runs.iter().filter(|run| run["phase"] == phase).collect()
 }
 
 #[test]
@@ -47,33 +50,19 @@ fn every_figure_of_stores_runs_and_all_stores_answer_the_same() {
         ("fig18", "forest,forest-couchstore", 2),
         ("fig19", "forest,forest-couchstore", 2),
     ] {
-        let folder = folder();
         let name = format!("forestdb/{figure}");
-        let mut more = TINY.to_vec();
-        more.extend(["--stores", stores, "--all-points"]);
-        let printed = reproduce(folder.path(), &name, &more);
-        assert!(printed.contains("The paper, and whether its direction held"));
-        let report = report(folder.path());
-        let runs = report["runs"].as_array().unwrap();
-        let measured: Vec<&Value> = runs.iter().filter(|run| run["phase"] == "run").collect();
-        assert!(measured.iter().all(|run| run["status"] == "ok"), "{name}");
+        let runs = tiny(&name, &["--stores", stores, "--all-points"]);
+        let point = |run: &Value| (run["extra"]["point"].clone(), run["workload"].clone());
+        let measured = of_phase(&runs, "run");
         let mut hashes = 0;
-        for point in measured
-            .iter()
-            .map(|run| (&run["extra"]["point"], &run["workload"]))
-        {
-            let same = |run: &&&Value| (&run["extra"]["point"], &run["workload"]) == point;
-            let of_point: Vec<&&Value> = measured.iter().filter(same).collect();
-            assert_eq!(of_point.len(), variants, "{name} {point:?}");
-            let first = &of_point[0]["result_hash"];
-            assert!(
-                of_point.iter().all(|run| &run["result_hash"] == first),
-                "{name} {point:?}"
-            );
-            hashes += usize::from(first.is_string());
+        for one in &measured {
+            let of_point = measured.iter().filter(|run| point(run) == point(one));
+            let found: Vec<&Value> = of_point.map(|run| &run["result_hash"]).collect();
+            assert_eq!(found.len(), variants, "{name} {one}");
+            assert!(found.iter().all(|hash| *hash == found[0]), "{name} {one}");
+            hashes += usize::from(found[0].is_string());
         }
         assert!(hashes > 0, "{name}: some answers are compared");
-        assert!(!claims(folder.path()).is_empty());
     }
 }
 
@@ -91,15 +80,8 @@ fn every_figure_of_wisckey_that_compares_stores_runs() {
         ("fig15", "wisckey", 2),
         ("table1", "wisckey", 1),
     ] {
-        let folder = folder();
         let name = format!("wisckey/{figure}");
-        let mut more = TINY.to_vec();
-        more.extend(["--stores", stores]);
-        let printed = reproduce(folder.path(), &name, &more);
-        assert!(printed.contains("The paper, and whether its direction held"));
-        let report = report(folder.path());
-        let runs = report["runs"].as_array().unwrap();
-        assert!(runs.iter().all(|run| run["status"] == "ok"), "{name}");
+        let runs = tiny(&name, &["--stores", stores]);
         let fills = |run: &&Value| run["workload"].as_str().unwrap().starts_with("fill-");
         let measured = |run: &&Value| run["phase"] == if fills(run) { "load" } else { "run" };
         let measured: Vec<&Value> = runs.iter().filter(measured).collect();
@@ -108,20 +90,14 @@ fn every_figure_of_wisckey_that_compares_stores_runs() {
             .map(|run| run["extra"]["point"].as_str().unwrap())
             .collect();
         assert_eq!(measured.len(), points.len() * variants, "{name}");
-        assert!(!claims(folder.path()).is_empty());
     }
 }
 
 #[test]
 fn collection_is_measured_after_deletions_of_each_share() {
     let folder = folder();
-    reproduce(folder.path(), "wisckey/fig13", &TINY);
-    let report = report(folder.path());
-    let runs = report["runs"].as_array().unwrap();
-    assert!(runs.iter().all(|run| run["status"] == "ok"));
-    let measured = |run: &&Value| run["extra"]["step"] == "measured";
-    assert_eq!(runs.iter().filter(measured).count(), 4 * 2);
-    let said = claims(folder.path());
+    let (_, runs, said) = reproduce(folder.path(), "wisckey/fig13", &words(TINY));
+    assert_eq!(of_step(&runs, "measured").len(), 4 * 2);
     assert!(said.iter().all(|claim| claim["here"].is_string()));
 }
 
@@ -131,21 +107,15 @@ fn a_figure_goes_into_its_place_in_a_document() {
     let document = folder.path().join("doc.md");
     let markers = "a\n<!-- begin wisckey/fig8 -->\nyesterday\n<!-- end wisckey/fig8 -->\nz\n";
     std::fs::write(&document, markers).unwrap();
-    let more = [&TINY[..], &["--stores", "wisckey", "--update", "doc.md"]].concat();
-    reproduce(folder.path(), "wisckey/fig8", &more);
+    let more = format!("{TINY} --stores wisckey --update doc.md");
+    reproduce(folder.path(), "wisckey/fig8", &words(&more));
     let written = std::fs::read_to_string(&document).unwrap();
-    assert!(
-        written.starts_with("a\n<!-- begin wisckey/fig8 -->\n"),
-        "{written}"
-    );
-    assert!(
-        written.contains("kvzone reproduce wisckey/fig8 --scale"),
-        "{written}"
-    );
-    assert!(
-        written.contains("| not measured |") && !written.contains("yesterday"),
-        "{written}"
-    );
+    let (begin, command) = (&markers[..30], "kvzone reproduce wisckey/fig8 --scale");
+    assert!(written.starts_with(begin), "{written}");
+    for words in [command, "| not measured |"] {
+        assert!(written.contains(words), "{written}");
+    }
+    assert!(!written.contains("yesterday"), "{written}");
 }
 
 #[test]
@@ -161,29 +131,21 @@ fn every_figure_of_compactions_times_its_phases() {
         let name = format!("p-fetch/{figure}");
         let more = ["--scale", "1e-6", "--repeat", "1", "--memory", "512MiB"];
         let more = [&more[..], &["--points", points, "--html", "out.html"]].concat();
-        let printed = reproduce(folder.path(), &name, &more);
+        let (printed, runs, said) = reproduce(folder.path(), &name, &more);
         assert!(printed.contains("memory limit 512 MiB"), "{printed}");
-        let runs = report(folder.path())["runs"].as_array().unwrap().clone();
-        assert!(runs.iter().all(|run| run["status"] == "ok"), "{name}");
-        let measured = |run: &&Value| run["extra"]["step"] == "measured";
-        let measured: Vec<&Value> = runs.iter().filter(measured).collect();
+        let measured = of_step(&runs, "measured");
         assert_eq!(measured.len(), cases, "{name}");
         for run in measured {
             let extra = &run["extra"];
-            assert!(
-                extra["compaction_seconds_read"].as_f64() > Some(0.0),
-                "{run}"
-            );
-            assert!(extra["compaction_read_operations"].as_f64() > Some(0.0));
+            for number in ["compaction_seconds_read", "compaction_read_operations"] {
+                assert!(extra[number].as_f64() > Some(0.0), "{run}");
+            }
             let is_work = figure == "fig8";
             assert_eq!(run["phase"], if is_work { "run" } else { "compact" });
             assert_eq!(run["operations"].as_f64() > Some(1.0), is_work, "{run}");
         }
-        let said = claims(folder.path());
-        assert!(
-            said.iter().all(|claim| claim["here"].is_string()),
-            "{said:?}"
-        );
+        let is_measured = |claim: &Value| claim["here"].is_string();
+        assert!(said.iter().all(is_measured), "{said:?}");
         let page = std::fs::read_to_string(folder.path().join("out.html")).unwrap();
         let stores = page.matches("\"name\":").count();
         assert_eq!(stores, cases, "a row for each case: {page}");
@@ -218,27 +180,18 @@ fn every_figure_of_alphard_runs_and_all_stores_answer_the_same() {
         ("fig3", "16000/s,1 KB peak"),
         ("fig4", "16000/s,256 KB peak"),
     ] {
-        let folder = folder();
         let name = format!("alphard/{figure}");
-        let mut more = TINY.to_vec();
-        more.extend(["--stores", "alphard-file,forest", "--points", points]);
-        let printed = reproduce(folder.path(), &name, &more);
-        assert!(printed.contains("The paper, and whether its direction held"));
-        let report = report(folder.path());
-        let runs = report["runs"].as_array().unwrap();
-        assert!(runs.iter().all(|run| run["status"] == "ok"), "{name}");
-        let measured: Vec<&Value> = runs.iter().filter(|run| run["phase"] == "run").collect();
+        let more = ["--stores", "alphard-file,forest", "--points", points];
+        let runs = tiny(&name, &more);
+        let measured = of_phase(&runs, "run");
         assert_eq!(measured.len(), 2 * points.split(',').count(), "{name}");
         for pair in measured.chunks(2) {
             assert_eq!(pair[0]["result_hash"], pair[1]["result_hash"], "{name}");
             assert!(pair[0]["extra"]["latency_ns_insert"].is_object(), "{name}");
             assert_eq!(pair[0]["durability"], "synced");
         }
-        assert_eq!(
-            measured[0]["target_rate"].is_number(),
-            points.starts_with("16000")
-        );
-        assert!(!claims(folder.path()).is_empty());
+        let has_rate = measured[0]["target_rate"].is_number();
+        assert_eq!(has_rate, points.starts_with("16000"));
     }
 }
 
@@ -250,29 +203,14 @@ fn presets_and_data_sets_are_listed_one_a_line() {
         assert!(output.status.success());
         text(&output.stdout)
     };
-    let presets = list("presets");
-    for name in [
-        "zdb/table1",
-        "forestdb/fig19",
-        "wisckey/fig2 ",
-        "wisckey/fig15",
-        "wisckey/table1",
-        "alphard/table1",
-        "alphard/fig3",
-        "alphard/fig4",
-    ] {
-        let lines = presets.lines().filter(|line| line.starts_with(name));
-        assert_eq!(lines.count(), 1, "{presets}");
-    }
-    let sets = list("datasets");
-    for name in [
-        "paths-of-usr",
-        "words-of-texts",
-        "files-of-packages",
-        "profile",
-        "url",
-    ] {
-        let lines = sets.lines().filter(|line| line.starts_with(name));
-        assert_eq!(lines.count(), 1, "{sets}");
+    let presets = "zdb/table1 forestdb/fig19 wisckey/fig2 wisckey/fig15 wisckey/table1 \
+                   alphard/table1 alphard/fig3 alphard/fig4";
+    let sets = "paths-of-usr words-of-texts files-of-packages profile url";
+    for (what, names) in [("presets", presets), ("datasets", sets)] {
+        let printed = list(what);
+        for name in words(names) {
+            let is_it = |line: &&str| line.split(' ').next() == Some(name);
+            assert_eq!(printed.lines().filter(is_it).count(), 1, "{printed}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::harness::{command, folder, kvzone, run, runs, text, words};
+use crate::harness::{assert_has, command, folder, kvzone, run, runs, text, words};
 use serde_json::Value;
 
 #[test]
@@ -79,10 +79,7 @@ fn a_memory_limit_holds_or_the_run_says_that_it_does_not() {
     let output = kvzone(folder.path(), &too_large);
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stderr);
-    assert!(
-        said.contains("more than the memory limit of 32 MiB"),
-        "{said}"
-    );
+    assert_has(&said, "more than the memory limit of 32 MiB");
     assert_eq!(runs(folder.path())[0]["status"], "crashed");
 }
 
@@ -135,22 +132,8 @@ fn workloads_and_stores_can_be_listed() {
 #[test]
 fn several_threads_and_sizes_are_measured_apart_and_written_as_lines() {
     let folder = folder();
-    let sweep = [
-        "--threads",
-        "1,2",
-        "--value-size",
-        "10,20-30",
-        "--csv",
-        "out.csv",
-    ];
-    let what = [
-        "--stores",
-        "memory",
-        "--workload",
-        "read-random",
-        "--markdown",
-        "out.md",
-    ];
+    let sweep = words("--threads 1,2 --value-size 10,20-30 --csv out.csv");
+    let what = words("--stores memory --workload read-random --markdown out.md");
     let output = run(folder.path(), &[&what[..], &sweep].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let printed = text(&output.stdout);

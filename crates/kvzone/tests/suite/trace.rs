@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::harness::{folder, kvzone, run, runs, text};
+use crate::harness::{assert_has, folder, kvzone, run, runs, text, words};
 use serde_json::Value;
 
 /// Records a run of a workload against the store in memory.
@@ -136,11 +136,7 @@ fn text_of_others_is_imported_and_what_was_read_first_is_there() {
     std::fs::write(folder.join("text"), "put,a,1\nput,a\n").unwrap();
     let output = kvzone(folder, &["trace", "import", "text", "t"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        text(&output.stderr).contains("text: line 2"),
-        "{}",
-        text(&output.stderr)
-    );
+    assert_has(&text(&output.stderr), "text: line 2");
 }
 
 #[test]
@@ -155,23 +151,13 @@ fn a_damaged_trace_is_an_error_with_its_offset_and_can_be_rescued() {
     let output = run(folder, &["--stores", "memory", "--workload", "trace:t"]);
     assert_eq!(output.status.code(), Some(3));
     let words = text(&output.stderr);
-    assert!(
-        words.contains("checksum") && words.contains("offset"),
-        "{words}"
-    );
+    assert_has(&words, "checksum");
+    assert_has(&words, "offset");
     assert!(words.contains("kvzone trace rescue"), "{words}");
-    assert!(
-        kvzone(folder, &["trace", "rescue", "t", "r"])
-            .status
-            .success()
-    );
-    assert!(kvzone(folder, &["trace", "show", "r"]).status.success());
-    assert_eq!(
-        kvzone(folder, &["trace", "rescue", "t", "./t"])
-            .status
-            .code(),
-        Some(2)
-    );
+    let trace = |words: &[&str]| kvzone(folder, &[&["trace"], words].concat()).status.code();
+    assert_eq!(trace(&["rescue", "t", "r"]), Some(0));
+    assert_eq!(trace(&["show", "r"]), Some(0));
+    assert_eq!(trace(&["rescue", "t", "./t"]), Some(2));
 }
 
 #[test]
@@ -179,28 +165,17 @@ fn what_cannot_be_is_refused() {
     let folder = folder();
     let folder = folder.path();
     record(folder, "ycsb-a", &[]);
-    let cases: [(&[&str], &str); 6] = [
-        (
-            &["--workload", "trace:t", "--value-size", "5"],
-            "--value-size",
-        ),
-        (&["--workload", "trace:t", "--rate", "5"], "--rate"),
-        (&["--workload", "trace:nowhere"], "nowhere"),
-        (&["--workload", "trace:out.json"], "no trace"),
-        (&["--workload", "ycsb-a", "--speed", "2x"], "--speed"),
-        (
-            &["--workload", "ycsb-a,ycsb-b", "--record", "x"],
-            "--record",
-        ),
-    ];
-    for (words, expected) in cases {
-        let mut all = vec![
-            "run", "--keys", "500", "--repeat", "1", "--stores", "memory",
-        ];
-        all.extend(words);
-        let output = kvzone(folder, &all);
-        assert!(matches!(output.status.code(), Some(2 | 3)), "{words:?}");
-        let told = text(&output.stderr);
-        assert!(told.contains(expected), "{told}");
+    for (asked, expected) in [
+        ("trace:t --value-size 5", "--value-size"),
+        ("trace:t --rate 5", "--rate"),
+        ("trace:nowhere", "nowhere"),
+        ("trace:out.json", "no trace"),
+        ("ycsb-a --speed 2x", "--speed"),
+        ("ycsb-a,ycsb-b --record x", "--record"),
+    ] {
+        let all = format!("run --keys 500 --repeat 1 --stores memory --workload {asked}");
+        let output = kvzone(folder, &words(&all));
+        assert!(matches!(output.status.code(), Some(2 | 3)), "{asked:?}");
+        assert_has(&text(&output.stderr), expected);
     }
 }

@@ -3,38 +3,27 @@
 use std::fs;
 use std::path::Path;
 
-use crate::harness::{folder, kvzone, run, runs, text, words};
+use crate::harness::{assert_has, folder, kvzone, run, runs, text, words};
 
 #[test]
 fn unknown_names_offer_the_nearest_and_are_wrong_usage() {
     let folder = folder();
-    let cases: &[(&[&str], &str)] = &[
+    for (asked, near) in [
+        ("memroy --workload fill-random", "memory"),
+        ("memory --workload fil-random", "fill-random"),
+        ("memory --workload fill-random --set memry.a=b", "memory"),
         (
-            &["--stores", "memroy", "--workload", "fill-random"],
-            "memory",
-        ),
-        (
-            &["--stores", "memory", "--workload", "fil-random"],
-            "fill-random",
-        ),
-        (
-            &words("--stores memory --workload fill-random --set memry.a=b"),
-            "memory",
-        ),
-        (
-            &words("--stores zdb --workload fill-random --set zdb.data_file=1"),
+            "zdb --workload fill-random --set zdb.data_file=1",
             "data_files",
         ),
         (
-            &words("--stores memory --workload fill-random --popularity zipfain"),
+            "memory --workload fill-random --popularity zipfain",
             "zipfian",
         ),
-    ];
-    for (arguments, near) in cases {
-        let output = run(folder.path(), arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let said = text(&output.stderr);
-        assert!(said.contains(near), "{arguments:?}: {said}");
+    ] {
+        let output = run(folder.path(), &words(&format!("--stores {asked}")));
+        assert_eq!(output.status.code(), Some(2), "{asked:?}");
+        assert_has(&text(&output.stderr), near);
         assert_eq!(text(&output.stdout), "");
     }
 }
@@ -42,37 +31,17 @@ fn unknown_names_offer_the_nearest_and_are_wrong_usage() {
 #[test]
 fn sizes_and_mixes_that_cannot_be_are_wrong_usage() {
     let folder = folder();
-    let cases: &[&[&str]] = &[
-        &["--keys", "0"],
-        &["--key-size", "1", "--keys", "1000"],
-        &["--key-size", "64-16"],
-        &["--key-size", "0"],
-        &["--value-size", "many"],
-        &["--threads", "0"],
-        &["--batch", "0"],
-        &["--rate", "0"],
-        &["--rate", "nan"],
-        &["--seconds", "-1"],
-        &["--operations", "5", "--seconds", "5"],
-        &["--verify-every", "0"],
-        &["--compressible", "1.5"],
-        &["--repeat", "0"],
-        &["--memory", "lots"],
-        &["--durability", "maybe"],
-    ];
-    for case in cases {
-        let mut arguments = vec!["run", "--stores", "memory", "--workload", "fill-random"];
-        arguments.extend(*case);
-        let output = kvzone(folder.path(), &arguments);
-        assert_eq!(
-            output.status.code(),
-            Some(2),
-            "{case:?}: {}",
-            text(&output.stderr)
-        );
+    let cases = "--keys 0; --key-size 1 --keys 1000; --key-size 64-16; --key-size 0; \
+        --value-size many; --threads 0; --batch 0; --rate 0; --rate nan; --seconds -1; \
+        --operations 5 --seconds 5; --verify-every 0; --compressible 1.5; --repeat 0; \
+        --memory lots; --durability maybe";
+    let cases = cases.split(';').map(|case| format!("fill-random {case}"));
+    for case in cases.chain(["ycsb-c --batch 2".to_string()]) {
+        let all = format!("run --stores memory --workload {case}");
+        let output = kvzone(folder.path(), &words(&all));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{case}: {said}");
     }
-    let batched_reads = words("run --stores memory --workload ycsb-c --batch 2");
-    assert_eq!(kvzone(folder.path(), &batched_reads).status.code(), Some(2));
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -85,11 +54,7 @@ fn a_disk_without_room_is_refused_before_anything_is_written() {
         &words("run --stores memory --workload fill-random --keys 1G --value-size 1MiB"),
     );
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
-    assert!(
-        text(&output.stderr).contains("are free"),
-        "{}",
-        text(&output.stderr)
-    );
+    assert_has(&text(&output.stderr), "are free");
 }
 
 #[test]
@@ -120,9 +85,7 @@ fn a_job_file_and_the_command_line_add_up() {
     let folder = folder();
     let job = "stores = [\"memory\"]\nworkload = \"fill-random\"\nkeys = 300\nrepeat = 2\n";
     std::fs::write(folder.path().join("job.toml"), job).unwrap();
-    let arguments = [
-        "run", "--job", "job.toml", "--repeat", "1", "--json", "out.json",
-    ];
+    let arguments = words("run --job job.toml --repeat 1 --json out.json");
     let output = kvzone(folder.path(), &arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let runs = runs(folder.path());
@@ -131,10 +94,9 @@ fn a_job_file_and_the_command_line_add_up() {
     std::fs::write(folder.path().join("job.toml"), "keyz = 3\n").unwrap();
     let output = kvzone(folder.path(), &arguments);
     assert_eq!(output.status.code(), Some(2));
-    assert!(
-        text(&output.stderr).contains("job job.toml:1:1: there is no option \"keyz\""),
-        "{}",
-        text(&output.stderr)
+    assert_has(
+        &text(&output.stderr),
+        "job job.toml:1:1: there is no option \"keyz\"",
     );
 }
 

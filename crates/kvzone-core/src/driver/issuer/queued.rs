@@ -36,7 +36,6 @@ struct Mailbox {
     came: Condvar,
 }
 
-/// What became of a request.
 #[derive(Debug)]
 struct Answer {
     /// Among all requests of the thread.

@@ -52,7 +52,6 @@ use crate::workload::OperationKind;
 /// ahead.
 const LOAD_BATCH_BYTES: usize = 1 << 20;
 
-/// A replay, worked out.
 #[derive(Debug)]
 pub(super) struct Replay<'a> {
     load: &'a Load,

@@ -14,10 +14,8 @@ use crate::error::{Error, Result};
 use crate::values::{Lender, Values, hexadecimal};
 use crate::workload::OperationKind;
 
-/// What a thread is told.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Play<'a> {
-    /// Name of the store, for errors.
     pub(super) store: &'a str,
     pub(super) values: &'a Values,
     /// When the trace's first operation began.
@@ -59,7 +57,6 @@ impl Expected {
     }
 }
 
-/// A thread that replays.
 pub(super) struct Player<'a> {
     play: Play<'a>,
     clock: Clock,
@@ -70,13 +67,11 @@ pub(super) struct Player<'a> {
     /// What the last get returned, and whether there was something.
     value: Vec<u8>,
     found: bool,
-    /// Values of one batch, after one another.
     batched: Vec<u8>,
     issued: Issued,
 }
 
 impl<'a> Player<'a> {
-    /// Ready to begin.
     pub(super) fn new(
         play: Play<'a>,
         source: Source,

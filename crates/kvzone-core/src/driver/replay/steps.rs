@@ -15,7 +15,6 @@ const KEY_BYTES: usize = 4 << 20;
 /// Versions of entries that the trace found without loading them begin here.
 const MISSING: u64 = 1 << 48;
 
-/// What a step does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
     /// The entry is there already: nothing is issued.
@@ -44,7 +43,6 @@ pub(super) struct Step {
     pub(super) value_bytes: u64,
 }
 
-/// One change of a batch.
 #[derive(Clone, Debug)]
 pub(super) struct StepChange {
     pub(super) key: Range<usize>,

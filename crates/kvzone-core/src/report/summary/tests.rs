@@ -44,7 +44,6 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-/// Rounds of stores with what each reached in each round.
 fn rounds(stores: &[(&str, &[f64])]) -> Summary {
     let runs = stores.iter().flat_map(|(store, rates)| {
         let rates = rates.iter().enumerate();

@@ -57,7 +57,6 @@ pub(super) fn answer(call: &'static str, answer: c_int) -> Result<()> {
     Err(Error::store(NAME, call, words))
 }
 
-/// An open environment; closed when it is dropped.
 pub(super) struct Environment {
     pub(super) object: Handle,
     is_there: bool,
@@ -149,7 +148,6 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Makes or opens it.
     pub(super) fn open(plan: &Plan, environment: &Environment) -> Result<Self> {
         let mut object = ptr::null_mut();
         // SAFETY: a place for the new object, and an open environment.

@@ -60,7 +60,6 @@ const SMALL_VALUE_BYTES: u64 = 1 << 10;
 const PAGE_HEADER_BYTES: u64 = 32;
 const ENTRY_BYTES: u64 = 8;
 
-/// Every setting, decided.
 struct Plan {
     transactional: bool,
     hash: bool,
@@ -135,7 +134,6 @@ fn entries_a_page(request: &OpenRequest, page_bytes: u64) -> u64 {
     (page_bytes.saturating_sub(PAGE_HEADER_BYTES) / entry).max(1)
 }
 
-/// See the essay.
 pub(super) const BERKELEYDB: Foreign = Foreign {
     name: NAME,
     summary: "B+-tree or hash table (type=hash) with a write-ahead log, in transactions",

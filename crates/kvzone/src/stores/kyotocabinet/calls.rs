@@ -66,14 +66,12 @@ functions! {
     }
 }
 
-/// A library that is here.
 pub(super) struct Loaded {
     pub(super) functions: Functions,
     pub(super) version: String,
     pub(super) path: PathBuf,
 }
 
-/// Found and resolved once a process.
 pub(super) fn load() -> Result<&'static Loaded> {
     static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {

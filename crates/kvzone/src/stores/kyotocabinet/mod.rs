@@ -64,7 +64,6 @@ enum BatchForm {
 const BUCKET_BYTES: u64 = 6;
 const ENTRY_BYTES: u64 = 32;
 
-/// Every setting, decided.
 struct Plan {
     tree: bool,
     buckets: u64,
@@ -161,7 +160,6 @@ fn tuned_path(plan: &Plan, folder: &Path) -> Result<CString> {
     CString::new(path).map_err(|error| Error::store(NAME, "dbopen", error))
 }
 
-/// See the essay.
 pub(super) const KYOTOCABINET: Foreign = Foreign {
     name: NAME,
     summary: "hash table in a mapped file (type=hash), or a B+-tree over it (type=tree)",

@@ -34,7 +34,6 @@ pub(super) fn open(plan: Plan, path: &CString) -> Result<Arc<dyn OpenStore>> {
     Ok(Arc::new(open))
 }
 
-/// An open database; closed when it is dropped.
 struct Open {
     functions: &'static Functions,
     /// Documented as safe to use from several threads.
@@ -134,12 +133,11 @@ impl OpenStore for Open {
         self.synchronize()
     }
 
-    /// Nothing is put off.
     fn compact(&self) -> Result<()> {
-        Err(Error::Unsupported {
-            store: NAME.to_string(),
-            what: "compaction: its C interface has none".to_string(),
-        })
+        Err(Error::unsupported(
+            NAME,
+            "compaction: its C interface has none",
+        ))
     }
 
     fn counters(&self) -> BTreeMap<String, f64> {

@@ -62,7 +62,6 @@ const ENTRY_BYTES: u64 = 64;
 /// The map's size is a multiple of a page.
 const PAGE_BYTES: u64 = 4096;
 
-/// Every setting, decided.
 struct Plan {
     map_bytes: u64,
     max_readers: c_uint,
@@ -72,10 +71,10 @@ struct Plan {
 
 fn plan(request: &OpenRequest) -> Result<Plan> {
     if request.durability == DurabilityName::Buffered {
-        return Err(Error::Unsupported {
-            store: NAME.to_string(),
-            what: "buffered writes: a commit hands its pages to the operating system".to_string(),
-        });
+        return Err(Error::unsupported(
+            NAME,
+            "buffered writes: a commit hands its pages to the operating system",
+        ));
     }
     let mut settings = Settings::new(NAME, request);
     let unsynced = request.durability == DurabilityName::Written;
@@ -110,7 +109,6 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     })
 }
 
-/// See the essay.
 pub(super) const LMDB: Foreign = Foreign {
     name: NAME,
     summary: "copy-on-write B+-tree in a memory map; one writer, readers without locks",

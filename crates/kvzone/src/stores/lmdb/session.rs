@@ -21,7 +21,6 @@ use cambium_foreign::lmdb::{
     Database, FIRST, Functions, LAST, NEXT, PREVIOUS, Piece, READ_ONLY, SET_RANGE, load,
 };
 
-/// Opens the environment of a folder.
 pub(super) fn open(plan: &Plan, folder: &Path) -> Result<Arc<dyn OpenStore>> {
     let functions = &load()?.functions;
     let mut environment = ptr::null_mut();
@@ -168,12 +167,11 @@ impl OpenStore for Open {
         Ok(self.functions.answer("env_sync", synced)?)
     }
 
-    /// Nothing is put off.
     fn compact(&self) -> Result<()> {
-        Err(Error::Unsupported {
-            store: NAME.to_string(),
-            what: "compaction in place: it can only copy itself".to_string(),
-        })
+        Err(Error::unsupported(
+            NAME,
+            "compaction in place: it can only copy itself",
+        ))
     }
 
     fn close(self: Arc<Self>) -> Result<()> {

@@ -146,7 +146,6 @@ impl Drop for Opening {
     }
 }
 
-/// An open database. Closed when it is dropped.
 pub(super) struct Database {
     /// None when it is closed; the options go after it.
     database: Option<Handle>,
@@ -228,7 +227,6 @@ impl Database {
         }
     }
 
-    /// A session of its own.
     pub(super) fn session(self: Arc<Self>) -> Result<Box<dyn Session>> {
         // SAFETY: takes nothing, answers a new object.
         let batch = unsafe { (self.opening.functions.writebatch_create)() };

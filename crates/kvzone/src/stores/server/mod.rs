@@ -47,7 +47,6 @@ const MOST_SOCKET_BYTES: usize = 100;
 
 /// How a server is spoken to, where servers differ.
 pub(super) trait Dialect: Send + Sync {
-    /// The store's name.
     fn name(&self) -> &'static str;
 
     /// The durability that a running server promises, and how it is changed.

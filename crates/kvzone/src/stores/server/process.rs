@@ -32,7 +32,6 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 /// Lines of the log that an error quotes.
 const QUOTED_LINES: usize = 4;
 
-/// A running server; killed when it is dropped.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
     name: &'static str,

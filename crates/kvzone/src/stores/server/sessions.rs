@@ -17,7 +17,6 @@ use super::{Dialect, OWNER, connect};
 /// stops reading as well.
 const MOST_AHEAD: usize = 1_000;
 
-/// A server that is open.
 pub(super) struct Open<D> {
     dialect: D,
     address: Address,

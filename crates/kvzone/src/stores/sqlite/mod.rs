@@ -52,7 +52,6 @@ const INTEGER_BYTES: u32 = 8;
 /// As shipped: `cache_size` of -2000 KiB.
 const CACHE_BYTES: u64 = 2_048_000;
 
-/// Every setting, decided.
 struct Plan {
     /// Bytes of a key, where keys are numbers.
     integer_keys: Option<usize>,
@@ -70,10 +69,10 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     let mut settings = Settings::new(NAME, request);
     let synchronous = match request.durability {
         DurabilityName::Buffered => {
-            return Err(Error::Unsupported {
-                store: NAME.to_string(),
-                what: "buffered writes: a commit hands its log to the operating system".to_string(),
-            });
+            return Err(Error::unsupported(
+                NAME,
+                "buffered writes: a commit hands its log to the operating system",
+            ));
         }
         DurabilityName::Written => settings.word("synchronous", "normal", &["normal", "off"])?,
         DurabilityName::Synced => settings.word("synchronous", "full", &["full"])?,
@@ -142,7 +141,6 @@ impl Plan {
     }
 }
 
-/// See the essay.
 pub(super) const SQLITE: Foreign = Foreign {
     name: NAME,
     summary: "B+-tree file with a write-ahead log, through prepared SQL; one writer at a time",

@@ -12,7 +12,6 @@ use cambium_foreign::sqlite::{Connection, Functions, OPEN_FLAGS, Statement, load
 /// Bytes of the number that a key is in the file.
 const NUMBER_BYTES: usize = 8;
 
-/// Opens the file of a folder.
 pub(super) fn open(plan: Plan, folder: &Path) -> Result<Arc<dyn OpenStore>> {
     let functions = &load()?.functions;
     let file = folder.join("store.sqlite");

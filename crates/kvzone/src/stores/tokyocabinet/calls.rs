@@ -86,7 +86,6 @@ functions! {
     }
 }
 
-/// A library that is here.
 pub(super) struct Loaded {
     pub(super) hash: Both,
     pub(super) tree: Both,
@@ -97,7 +96,6 @@ pub(super) struct Loaded {
     pub(super) path: PathBuf,
 }
 
-/// Found and resolved once a process.
 pub(super) fn load() -> Result<&'static Loaded> {
     static LOADED: OnceLock<Result<Loaded>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| {

@@ -27,7 +27,6 @@ const LARGE: u8 = 1 << 0;
 /// What `tune` and `optimize` take for "as it is by default", or "as it is".
 const UNCHANGED: i8 = -1;
 
-/// An open database; closed when it is dropped.
 pub(super) struct Database {
     pub(super) loaded: &'static Loaded,
     pub(super) functions: &'static Both,
@@ -209,7 +208,6 @@ impl Database {
         self.answer("optimize", done)
     }
 
-    /// How many entries there are.
     pub(super) fn entries(&self) -> u64 {
         // SAFETY: an open database.
         unsafe { (self.functions.rnum)(self.object.get()) }

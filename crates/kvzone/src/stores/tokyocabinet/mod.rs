@@ -59,7 +59,6 @@ const LEAF_BYTES: u64 = 16_386;
 /// Memory of an entry beside its key and value, about.
 const ENTRY_BYTES: u64 = 32;
 
-/// Every setting, decided.
 struct Plan {
     tree: bool,
     buckets: i64,
@@ -139,7 +138,6 @@ fn expected_leaves(request: &OpenRequest) -> u64 {
     request.expected_keys.saturating_mul(entry_bytes(request)) / leaf_bytes(request)
 }
 
-/// See the essay.
 pub(super) const TOKYOCABINET: Foreign = Foreign {
     name: NAME,
     summary: "hash table in a file (type=hash), or a B+-tree over it (type=tree)",

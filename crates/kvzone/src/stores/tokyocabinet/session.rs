@@ -10,7 +10,6 @@ use kvzone_core::error::{Error, Result};
 use super::database::{Database, Walk};
 use super::{NAME, Plan};
 
-/// Opens the database of a folder.
 pub(super) fn open(plan: Plan, folder: &Path) -> Result<Arc<dyn OpenStore>> {
     Ok(Arc::new(Open {
         database: Database::open(plan, folder)?,

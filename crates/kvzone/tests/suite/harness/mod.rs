@@ -32,17 +32,19 @@ pub fn run(folder: &Path, more: &[&str]) -> Output {
     kvzone(folder, &arguments)
 }
 
+pub fn assert_has(text: &str, part: &str) {
+    assert!(text.contains(part), "no {part:?} in {text}");
+}
+
 /// What it wrote as JSON.
 pub fn report(folder: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(folder.join("out.json")).unwrap()).unwrap()
 }
 
-/// The runs in it.
 pub fn runs(folder: &Path) -> Vec<Value> {
     report(folder)["runs"].as_array().unwrap().clone()
 }
 
-/// A folder on its own.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
