@@ -358,6 +358,11 @@ pub enum Request<'a> {
 /// Called with the value that a get found, with none otherwise.
 pub type Done = Box<dyn FnOnce(Result<Option<&[u8]>>) + Send>;
 
+/// A store that is to be closed, from the last one who has it.
+pub fn alone<T>(store: Arc<T>, name: &'static str) -> Result<T> {
+    Arc::into_inner(store).ok_or_else(|| Error::store(name, "close", "a session is still open"))
+}
+
 /// The answer of stores whose every call is waited for.
 pub fn no_queue(store: &'static str) -> Error {
     Error::unsupported(

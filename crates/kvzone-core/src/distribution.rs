@@ -113,7 +113,6 @@ impl Groups {
         }
     }
 
-    /// Draws the number of a key below the count.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u64 {
         let group = match &self.law {
@@ -154,7 +153,6 @@ impl HotSet {
         }
     }
 
-    /// Draws the number of a key below the count.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u64 {
         let cold = self.scatter.count() - self.hot;
@@ -182,7 +180,6 @@ impl YcsbZipfian {
     /// H(10^10, 0.99), which YCSB carries as a constant.
     const ZETA: f64 = 26.469_028_201_783_02;
 
-    /// Over `count` keys, at least 1.
     pub fn new(count: u64) -> Self {
         let zeta_of_two = 1.0 + 0.5_f64.powf(Self::THETA);
         let eta =
@@ -194,7 +191,6 @@ impl YcsbZipfian {
         }
     }
 
-    /// Draws the number of a key below the count.
     #[inline]
     pub fn draw(&self, random: &mut Random) -> u64 {
         fnv(self.rank(random.fraction())) % self.count

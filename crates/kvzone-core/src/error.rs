@@ -27,7 +27,6 @@ pub enum Error {
         call: &'static str,
         words: String,
     },
-    /// A store returned something else than what was written.
     #[error("{store} returned wrong data: {what}")]
     WrongData {
         store: String,

@@ -46,7 +46,6 @@ pub struct Job {
     /// own.
     #[serde(default)]
     pub compact: bool,
-    /// Write what is asked of the store to a trace.
     #[serde(default)]
     pub record: Option<PathBuf>,
     /// Tells apart several jobs of one store in one campaign; `variant` in the
@@ -72,7 +71,6 @@ impl Job {
     }
 }
 
-/// After what a store is opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum After {
@@ -240,7 +238,6 @@ pub struct Step {
     pub act: Act,
 }
 
-/// The work of a [`Step`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Act {
@@ -258,7 +255,6 @@ pub enum Act {
 }
 
 impl Act {
-    /// The operations that it issues, if any.
     pub fn load(&self) -> Option<&Load> {
         match self {
             Act::Work(load) | Act::Compacting(load) => Some(load),
@@ -319,7 +315,6 @@ pub enum Popularity {
 pub(crate) mod tests {
     use super::*;
 
-    /// A small load, for tests to change.
     pub(crate) fn load(workload: &str) -> Load {
         Load {
             workload: workload.to_string(),

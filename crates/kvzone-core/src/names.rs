@@ -17,8 +17,6 @@ pub fn unknown<'a>(
     format!("there is no {kind} {name:?}{hint}{near}")
 }
 
-/// Up to three candidates, the nearest first, by Levenshtein's distance:
-/// those that are less than half of the name away, or else the nearest alone.
 /// An enumeration whose texts, in serde's form and as its `name`, stand beside its variants.
 #[macro_export]
 macro_rules! named {
@@ -44,6 +42,8 @@ macro_rules! named {
     };
 }
 
+/// Up to three candidates, the nearest first, by Levenshtein's distance:
+/// those that are less than half of the name away, or else the nearest alone.
 fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut by_distance: Vec<(usize, &str)> = candidates
         .into_iter()

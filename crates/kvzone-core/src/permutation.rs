@@ -40,8 +40,6 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of `0..count` (at least 1, at most 2^63) that belongs
-    /// to a seed.
     pub fn new(count: u64, seed: u64) -> Self {
         let count = count.clamp(1, 1 << 63);
         let bits = (u64::BITS - (count - 1).leading_zeros()).max(1);

@@ -14,7 +14,6 @@ const SMALL_VALUES: [f64; 15] = [
 /// Equal parts into which a law is cut to make bars of it.
 const PARTS: u32 = 400;
 
-/// Sizes of keys and of values.
 pub fn etc() -> Result<(SizeChoice, SizeChoice)> {
     let mut values: Vec<Bar> = SMALL_VALUES
         .iter()

@@ -59,7 +59,6 @@ pub enum Event {
 }
 
 impl Event {
-    /// As a line, its end included.
     pub fn line(&self) -> Result<String> {
         serde_json::to_string(self)
             .map(|text| text + "\n")
@@ -73,7 +72,6 @@ impl Event {
     }
 }
 
-/// How an error of a worker is marked in the report.
 pub fn status_of(error: &Error) -> Status {
     match error {
         Error::Unsupported { .. } => Status::Unsupported,

@@ -9,12 +9,10 @@ use serde_json::Value;
 use crate::adapter::{DurabilityName, Profile};
 use crate::job::Job;
 
-/// The value of `schema`.
 pub const SCHEMA: &str = "kvzone/1";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
     pub schema: String,
     /// The machine, its disk, and what else it was doing.
     pub machine: Value,
@@ -32,7 +30,6 @@ const CSV: &str = "store version workload repeat phase threads keys key_size val
     peak_memory_bytes result_hash";
 
 impl Report {
-    /// Every run as a line of comma-separated values, below a line with their names.
     pub fn csv(&self) -> String {
         let names: Vec<&str> = CSV.split_whitespace().collect();
         let mut text = names.join(",").replace('/', "_") + "\n";
@@ -58,7 +55,6 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// One phase of one worker process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     pub store: String,
@@ -170,7 +166,6 @@ crate::named! {
     }
 }
 
-/// Durations in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
     pub mean: f64,

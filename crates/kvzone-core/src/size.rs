@@ -52,7 +52,6 @@ pub fn parse(text: &str) -> Result<u64> {
         .ok_or_else(|| invalid("too large"))
 }
 
-/// Writes a byte count with the largest unit that keeps it at 1 or more.
 pub fn display(bytes: u64) -> String {
     let units = [
         (1_u64 << 40, "TiB"),

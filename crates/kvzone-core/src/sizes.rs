@@ -75,7 +75,6 @@ pub struct Bar {
     pub weight: f64,
 }
 
-/// All histograms of this process.
 static HISTOGRAMS: Mutex<Vec<&'static Bars>> = Mutex::new(Vec::new());
 
 /// Bars of a histogram at most.
@@ -289,7 +288,6 @@ impl SizeChoice {
         }
     }
 
-    /// None has fewer bytes.
     pub fn smallest(self) -> u64 {
         match self {
             SizeChoice::Fixed(bytes) | SizeChoice::Uniform(bytes, _) => bytes,
@@ -301,7 +299,6 @@ impl SizeChoice {
         }
     }
 
-    /// None has more bytes.
     pub fn largest(self) -> u64 {
         match self {
             SizeChoice::Fixed(bytes) | SizeChoice::Uniform(_, bytes) => bytes,
@@ -313,7 +310,6 @@ impl SizeChoice {
         }
     }
 
-    /// The size that belongs to a random 64-bit number.
     #[inline]
     pub fn pick(self, random: u64) -> u64 {
         match self {

@@ -46,7 +46,6 @@ const PIECE_BYTES: usize = 128;
 const POOL: u64 = 0x706F_6F6C;
 const SIZE: u64 = 0x7673_697A;
 
-/// How values of a job are made and checked.
 #[derive(Clone, Debug)]
 pub struct Values {
     seed: u64,
@@ -159,7 +158,6 @@ impl Values {
         values.extend_from_slice(&self.pool[start + head..start + size]);
     }
 
-    /// A lender for one thread; it copies the pool.
     pub fn lender(&self) -> Lender<'_> {
         Lender {
             values: self,

@@ -26,7 +26,6 @@ const ONE_UNDER_WAY: u32 = 1 << 16;
 const UNDER_WAY: u32 = WAS_THERE - ONE_UNDER_WAY;
 const VERSION: u32 = ONE_UNDER_WAY - 1;
 
-/// The versions of all loaded keys; none is there at first.
 #[derive(Debug)]
 pub struct Versions {
     states: Vec<AtomicU32>,
@@ -54,7 +53,6 @@ impl Versions {
         }
     }
 
-    /// Keys it knows.
     pub fn count(&self) -> u64 {
         self.states.len() as u64
     }
@@ -158,12 +156,10 @@ impl Versions {
 }
 
 impl Known {
-    /// Itself as bits, to be kept.
     pub fn bits(self) -> u32 {
         self.state
     }
 
-    /// What was kept.
     pub fn of_bits(state: u32) -> Known {
         Known { state }
     }

@@ -22,7 +22,6 @@ pub(crate) struct Dropped {
 }
 
 impl Dropped {
-    /// For `extra` in the report.
     pub(crate) fn to_json(self) -> Value {
         json!({
             "files": self.files,

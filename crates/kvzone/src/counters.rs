@@ -31,7 +31,6 @@ pub(crate) fn count_also(process: u32) -> Counted {
     Counted(process)
 }
 
-/// A child process whose costs count.
 #[derive(Debug)]
 pub(crate) struct Counted(u32);
 
@@ -120,7 +119,6 @@ fn cpu_seconds(process: &str, of_children: bool) -> f64 {
     ticks as f64 / clock_ticks_per_second() as f64
 }
 
-/// The number behind a name at the start of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

@@ -20,7 +20,6 @@ use crate::place::Disk;
 /// Reads a second that no device does.
 const NO_LIMIT: u64 = 4_000_000_000;
 
-/// How the names of our groups begin.
 const OURS: &str = "kvzone-";
 
 /// A group of version 1 in which reads of a disk are counted, where this machine has such

@@ -64,6 +64,14 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<()> {
     }
 }
 
+fn table(heads: &str) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(heads.split('|'));
+    table
+}
+
 fn workloads(json: bool) -> String {
     if json {
         let row = |workload: &'static Workload| {
@@ -77,10 +85,7 @@ fn workloads(json: bool) -> String {
         let rows: Vec<Value> = known_workloads().map(row).collect();
         return format!("{:#}\n", Value::from(rows));
     }
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["workload", "measured", "what it does"]);
+    let mut table = table("workload|measured|what it does");
     for workload in known_workloads() {
         let phase = workload.measured_phase().name();
         table.add_row([workload.name.as_str(), phase, &workload.summary]);
@@ -127,39 +132,23 @@ fn list_stores(arguments: &StoresArguments) -> Result<()> {
 }
 
 fn store_json(store: &dyn Adapter) -> Value {
-    match store.probe() {
-        Availability::Found { version, path } => json!({
-            "name": store.name(),
-            "found": true,
-            "version": version,
-            "path": path.map(|path| path.display().to_string()),
-            "summary": store.summary(),
-            "missing": null,
-            "remedy": null,
-        }),
-        Availability::Missing { what, remedy } => json!({
-            "name": store.name(),
-            "found": false,
-            "version": null,
-            "path": null,
-            "summary": store.summary(),
-            "missing": what,
-            "remedy": remedy,
-        }),
-    }
+    let (version, path, missing, remedy) = match store.probe() {
+        Availability::Found { version, path } => (Some(version), path, None, None),
+        Availability::Missing { what, remedy } => (None, None, Some(what), Some(remedy)),
+    };
+    json!({
+        "name": store.name(),
+        "found": version.is_some(),
+        "version": version,
+        "path": path.map(|path| path.display().to_string()),
+        "summary": store.summary(),
+        "missing": missing,
+        "remedy": remedy,
+    })
 }
 
 fn stores_table(stores: &[Box<dyn Adapter>]) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_FULL_CONDENSED);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header([
-        "store",
-        "",
-        "version",
-        "library, or how to get it",
-        "what it is",
-    ]);
+    let mut table = table("store||version|library, or how to get it|what it is");
     for store in stores {
         let (found, version, place) = match store.probe() {
             Availability::Found { version, path } => {

@@ -58,12 +58,10 @@ pub(crate) struct Patience {
     pub(crate) idle: Duration,
 }
 
-/// What became of a worker.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// A run for each phase that ended, and one for what did not.
     pub(crate) runs: Vec<Run>,
-    /// What people should know.
     pub(crate) notes: Vec<String>,
     /// The worker was ended because somebody wanted the end.
     pub(crate) stopped: bool,
@@ -204,7 +202,6 @@ enum Ending {
     Stopped,
 }
 
-/// What a worker told so far.
 struct Story {
     job: Job,
     version: Option<String>,
@@ -294,7 +291,6 @@ impl Story {
     }
 }
 
-/// A worker process; ended when dropped.
 struct Worker {
     child: Child,
     events: Receiver<String>,

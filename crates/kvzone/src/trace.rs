@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::report::text::{bytes, duration, grouped};
 use kvzone_core::trace::import::{self, TextFormat};
 use kvzone_core::trace::summary::{self, Summary};
 
 use crate::output;
+use crate::run::parse::word;
 
 /// Options of `kvzone trace`.
 #[derive(Debug, Args)]
@@ -36,8 +37,8 @@ enum What {
         trace: PathBuf,
         /// How its lines look: csv `OPERATION,KEY[,BYTES[,NANOSECONDS[,THREAD]]]`;
         /// rocksdb, as trace_analyzer writes them; twitter, as published
-        #[arg(long, value_enum, default_value_t = Format::Csv)]
-        format: Format,
+        #[arg(long, default_value = "csv", value_parser = word::<TextFormat>(&["csv", "rocksdb", "twitter"]))]
+        format: TextFormat,
     },
     /// Copy a damaged trace up to the damage
     Rescue {
@@ -48,14 +49,6 @@ enum What {
     },
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Format {
-    Csv,
-    Rocksdb,
-    Twitter,
-}
-
-/// Does what is asked.
 pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
     match &arguments.what {
         What::Show { file, json } => {
@@ -75,12 +68,7 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
             format,
         } => {
             refuse_itself(text, trace)?;
-            let format = match format {
-                Format::Csv => TextFormat::Csv,
-                Format::Rocksdb => TextFormat::RocksDb,
-                Format::Twitter => TextFormat::Twitter,
-            };
-            let count = import::import(text, format, trace)?;
+            let count = import::import(text, *format, trace)?;
             let path = trace.display();
             output::print(&format!("{path}: {} records\n", grouped(count as f64)))?;
         }

@@ -31,7 +31,6 @@ pub(crate) struct Weather {
 }
 
 impl Weather {
-    /// Looks; `None` where there is no `/proc`.
     pub(crate) fn now() -> Option<Weather> {
         let read = |path| fs::read_to_string(path).ok();
         let load = read("/proc/loadavg")?;
@@ -84,7 +83,6 @@ impl Weather {
         self.share(self.all.saturating_sub(ours))
     }
 
-    /// Sentences for people, if any is due.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut found = Vec::new();
         if self.all < ENOUGH {

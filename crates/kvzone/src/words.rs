@@ -23,7 +23,6 @@ pub(crate) fn without(words: Vec<OsString>, options: &[&str], flags: &[&str]) ->
     kept
 }
 
-/// The words as a shell reads them.
 pub(crate) fn quoted(words: &[OsString]) -> String {
     let quoted = |word: &OsString| {
         let text = word.to_string_lossy().into_owned();

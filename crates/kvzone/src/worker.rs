@@ -8,10 +8,10 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use kvzone_core::adapter::{Adapter, Availability};
+use kvzone_core::adapter::{Availability, OpenStore};
 use kvzone_core::driver::{Observer, PhaseResult, open_request, run_job};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::job::Job;
@@ -87,9 +87,8 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
         settings: settings.clone(),
     };
     send(out, &started)?;
-    let record = |path: &PathBuf| Recorded::new(stores::find(&job.store)?, path);
     let reporter = Reporter {
-        recorded: job.record.as_ref().map(record).transpose()?,
+        recorded: job.record.as_deref().map(Recorded::new).transpose()?,
         job,
         version,
         settings,
@@ -104,11 +103,7 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
         }),
     };
     reporter.stage("open", false)?;
-    let adapter: &dyn Adapter = match &reporter.recorded {
-        Some(recorded) => recorded,
-        None => adapter.as_ref(),
-    };
-    let phases = run_job(adapter, job, &reporter)?;
+    let phases = run_job(adapter.as_ref(), job, &reporter)?;
     if let Some(recorded) = &reporter.recorded {
         recorded.finish()?;
     }
@@ -122,7 +117,6 @@ fn work(job: &Job, out: &mut File) -> Result<()> {
 
 /// Counts between the parts of a job, and tells the parent.
 struct Reporter<'a> {
-    /// The store, where what is asked of it is recorded.
     recorded: Option<Recorded>,
     job: &'a Job,
     version: Option<String>,
@@ -219,6 +213,13 @@ impl Observer for Reporter<'_> {
             state.samples = Samples::new();
             Ok(())
         })
+    }
+
+    fn opened(&self, store: Arc<dyn OpenStore>) -> Arc<dyn OpenStore> {
+        match &self.recorded {
+            Some(recorded) => recorded.around(store),
+            None => store,
+        }
     }
 
     fn progress(&self, _: Phase, operations: u64) {

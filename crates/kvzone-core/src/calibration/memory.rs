@@ -6,12 +6,13 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::capabilities;
-use crate::adapter::{Adapter, Capabilities, Change, OpenRequest, OpenStore, Session, Visit};
+use crate::adapter::{
+    Adapter, Capabilities, Change, OpenRequest, OpenStore, Session, Visit, alone,
+};
 use crate::error::Result;
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The adapter `memory`.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory;
 
@@ -60,7 +61,7 @@ impl OpenStore for MemoryStore {
     }
 
     fn close(self: Arc<Self>) -> Result<()> {
-        Ok(())
+        alone(self, Memory.name()).map(drop)
     }
 }
 

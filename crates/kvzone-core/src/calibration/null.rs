@@ -9,7 +9,6 @@ use super::capabilities;
 use crate::adapter::{Adapter, Capabilities, Change, OpenRequest, OpenStore, Session, Visit};
 use crate::error::Result;
 
-/// The adapter `null`.
 #[derive(Clone, Copy, Debug)]
 pub struct Null;
 

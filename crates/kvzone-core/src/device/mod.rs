@@ -65,7 +65,6 @@ pub struct DeviceOptions {
     pub machine: Machine,
 }
 
-/// How far a run has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     pub done: usize,

@@ -6,18 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::LatencySummary;
 
-/// The `schema` of the JSON.
 pub const SCHEMA: &str = "kvzone-device/1";
 
 /// Everything one run found. A list is empty where it was not measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceReport {
-    /// [`SCHEMA`].
     pub schema: String,
     pub machine: Machine,
-    /// The folder the test file was in.
     pub directory: String,
-    /// Length of the test file.
     pub file_bytes: u64,
     pub seconds_per_measurement: f64,
     /// What could not be measured, and fallbacks, in words.
@@ -57,7 +53,6 @@ pub struct RandomReads {
     pub latency_ns: Option<LatencySummary>,
 }
 
-/// One measurement of sequential reads or writes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sequential {
     /// `read` or `write`.

@@ -79,7 +79,6 @@ fn found(
     }
 }
 
-/// How synced writes move through their file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncedPattern {
     /// At the end of a file that grows.
@@ -88,7 +87,6 @@ pub enum SyncedPattern {
     Overwrite,
 }
 
-/// Bytes that overwriting goes round in.
 const OVERWRITE_BYTES: u64 = 16 << 20;
 
 /// Writes of `block_bytes`, each made durable before the next, for `limit`.

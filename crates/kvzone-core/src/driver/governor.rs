@@ -101,7 +101,6 @@ impl Governor {
         self.epoch.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Nanoseconds from one operation of a thread to its next.
     #[inline]
     pub fn interval(&self) -> u64 {
         self.interval.load(Ordering::Relaxed)

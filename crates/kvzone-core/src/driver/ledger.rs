@@ -59,7 +59,6 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Makes the file, or empties it.
     pub fn create(path: &Path) -> Result<Notes> {
         let options = OpenOptions {
             truncate: true,

@@ -117,7 +117,6 @@ pub fn run_job(
     }
 }
 
-/// Refuses what cannot be, before a store is opened.
 pub fn check(load: &Load, steps: &[Step], reopen: Option<After>) -> Result<()> {
     let plan = Operations::of(load, steps)?;
     if !steps.is_empty() {
@@ -310,7 +309,8 @@ impl Runner<'_> {
     fn open(&self) -> Result<(Arc<dyn OpenStore>, f64)> {
         let clock = Clock::start();
         let store = self.adapter.open(&self.request)?;
-        Ok((store, clock.seconds()))
+        let seconds = clock.seconds();
+        Ok((self.observer.opened(store), seconds))
     }
 
     fn close(&self, store: Arc<dyn OpenStore>) -> Result<f64> {
@@ -402,7 +402,6 @@ impl Runner<'_> {
         Ok(result)
     }
 
-    /// Lets the store give space back: one operation.
     fn compact(&self, store: &Arc<dyn OpenStore>) -> Result<PhaseResult> {
         self.observer.phase_starts(Phase::Compact)?;
         let result = self.compacted(&**store);

@@ -16,6 +16,9 @@
 //!       ─▶ phase_starts(reopen) ─▶ open ─▶ work_ended ─ reads ─▶ phase_ended ─▶ close
 //! ```
 
+use std::sync::Arc;
+
+use crate::adapter::OpenStore;
 use crate::driver::PhaseResult;
 use crate::error::Result;
 use crate::record::Phase;
@@ -28,6 +31,11 @@ pub trait Observer: Sync {
     fn phase_starts(&self, phase: Phase) -> Result<()> {
         let _ = phase;
         Ok(())
+    }
+
+    /// A store was opened; the job uses what is answered.
+    fn opened(&self, store: Arc<dyn OpenStore>) -> Arc<dyn OpenStore> {
+        store
     }
 
     /// Operations that ended so far in this phase: about ten times a second
@@ -65,5 +73,4 @@ pub trait Observer: Sync {
     }
 }
 
-/// An observer that does nothing.
 impl Observer for () {}

@@ -409,7 +409,6 @@ fn batch_text(batch: SizeChoice) -> Value {
     }
 }
 
-/// What threads of a phase tell each other.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     /// Some thread has failed.

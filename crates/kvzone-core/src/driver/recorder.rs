@@ -147,7 +147,6 @@ impl Merged {
     }
 }
 
-/// Puts the recorders of all threads together.
 pub fn merge(recorders: Vec<Recorder>) -> Result<Merged> {
     let (mut all, mut native, mut queueing) = (histogram()?, histogram()?, histogram()?);
     let mut kinds: BTreeMap<OperationKind, Histogram<u64>> = BTreeMap::new();

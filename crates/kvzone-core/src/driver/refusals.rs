@@ -140,7 +140,6 @@ fn check_lifetime(load: &Load, mix: &[(OperationKind, u32)]) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a load that cannot be run.
 pub(super) fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Result<()> {
     let refuse = |what: String| Err(Error::Usage(what));
     if load.threads == 0 || load.threads > MOST_THREADS {

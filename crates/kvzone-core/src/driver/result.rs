@@ -53,7 +53,6 @@ pub struct PhaseResult {
 }
 
 impl PhaseResult {
-    /// Of a phase in which nothing was done.
     pub fn empty(phase: Phase) -> Self {
         PhaseResult {
             phase,
@@ -71,7 +70,6 @@ impl PhaseResult {
     }
 }
 
-/// The measurements of all threads of a phase, put together.
 #[derive(Debug)]
 pub struct Together {
     pub merged: Merged,

@@ -22,7 +22,6 @@ use crate::record::Phase;
 /// Nanoseconds between two signs of life of a pause.
 const GLANCE: u64 = 100_000_000;
 
-/// Refuses steps that cannot be.
 pub(super) fn check(plan: &Plan, steps: &[Step]) -> Result<()> {
     for (place, step) in steps.iter().enumerate() {
         let is_last = place + 1 == steps.len();

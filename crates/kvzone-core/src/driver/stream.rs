@@ -118,7 +118,6 @@ impl Chooser {
 }
 
 impl<'a> Stream<'a> {
-    /// The stream of a thread; `phase` tells load and run apart.
     pub fn new(plan: StreamPlan<'a>, phase: u64, thread: u64) -> Self {
         let loaded = plan.keys.loaded();
         let threads = plan.threads;

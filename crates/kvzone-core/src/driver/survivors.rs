@@ -39,7 +39,6 @@ pub(super) struct Survivors {
     first: Option<String>,
 }
 
-/// What the ledger knows: loaded keys in the plan's versions, others here.
 pub(super) fn known(plan: &Plan, threads: u32, run: &Path) -> Result<BTreeMap<u64, Known>> {
     let mut later = BTreeMap::new();
     let mut take = |number: u64, bits: u32| match number < plan.versions.count() {
@@ -116,7 +115,6 @@ impl Survivors {
         self.acknowledged - self.survived
     }
 
-    /// For `extra` of the report.
     pub(super) fn to_json(&self) -> Value {
         json!({
             "acknowledged": self.acknowledged,
@@ -128,7 +126,6 @@ impl Survivors {
         })
     }
 
-    /// Whether a store broke what it had promised.
     pub(super) fn failure(&self, store: &str, durability: DurabilityName) -> Option<Error> {
         let may_lose = durability == DurabilityName::Buffered;
         // What a key holds that was never written, or comes back, is no loss by count.

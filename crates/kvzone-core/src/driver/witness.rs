@@ -126,7 +126,6 @@ impl<'a> Witness<'a> {
         }
     }
 
-    /// The chain over all reads so far.
     pub fn hash(&self) -> u64 {
         self.hash
     }
@@ -135,18 +134,15 @@ impl<'a> Witness<'a> {
         self.verified
     }
 
-    /// Bytes of keys asked for and of what came back.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 
-    /// Bytes of the value that was read last.
     #[inline]
     pub fn last_bytes(&self) -> usize {
         self.value.len()
     }
 
-    /// Decides whether the next read is compared.
     #[inline]
     fn next(&mut self) {
         self.verifies = self.until_verified == 1;
@@ -221,7 +217,6 @@ impl<'a> Witness<'a> {
         Ok(self.verifies)
     }
 
-    /// Scans from a key on; answers how many entries there were.
     pub fn scan(
         &mut self,
         session: &mut dyn Session,

@@ -125,7 +125,6 @@ impl KeyPattern {
 const SMALL_REST: usize = 47;
 const TWO_LEVEL_REST: usize = 36;
 
-/// All keys of a pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
     pattern: KeyPattern,
@@ -166,7 +165,6 @@ impl Keys {
         key
     }
 
-    /// Appends key number `number`, and answers how many bytes it has.
     pub fn append(&self, number: u64, keys: &mut Vec<u8>) -> usize {
         let start = keys.len();
         match self.pattern {

@@ -14,7 +14,6 @@ pub(super) struct KeyList {
 }
 
 impl KeyList {
-    /// Reads a file: bytes between line ends, empty lines left out.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let files = Environment::real().file_system;
         let file = files.open(path, OpenOptions::READ)?;
@@ -50,7 +49,6 @@ impl KeyList {
         list
     }
 
-    /// The file's name, for errors.
     pub(super) fn name(&self) -> String {
         self.path.display().to_string()
     }
@@ -67,7 +65,6 @@ impl KeyList {
         KeyList::of(&self.path, (0..count).map(|at| self.get(step(at))))
     }
 
-    /// The key at a place below the count.
     pub(super) fn get(&self, place: u64) -> &[u8] {
         let place = place as usize;
         let start = place.checked_sub(1).map_or(0, |before| self.ends[before]);

@@ -53,7 +53,6 @@ const POINT: u64 = 0x706F_696E;
 const LETTERS: u64 = 0x6C65_7474;
 const SIZE: u64 = 0x7369_7A65;
 
-/// All keys of a job.
 #[derive(Clone, Debug)]
 pub struct KeySpace {
     loaded: u64,

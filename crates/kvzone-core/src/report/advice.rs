@@ -31,7 +31,6 @@ pub struct Candidate {
     pub rounds: Vec<(u32, f64)>,
 }
 
-/// Who is ranked, and who is not.
 #[derive(Clone, Debug)]
 pub struct Advice {
     pub goal: Figure,

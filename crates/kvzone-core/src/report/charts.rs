@@ -9,7 +9,6 @@ use crate::report::summary::{Row, Summary};
 use crate::report::text::Unit;
 use crate::statistics::median;
 
-/// All charts of a workload.
 pub fn charts(report: &Report, summary: &Summary) -> Vec<Chart> {
     let of = |phase: Phase| -> Vec<&Run> {
         let good = |run: &&Run| run.phase == phase && run.status == Status::Ok;

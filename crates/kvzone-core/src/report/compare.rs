@@ -37,7 +37,6 @@ pub enum Change {
     Unknown,
 }
 
-/// One figure of one store in one workload.
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// Workload and store, and what tells them from others.
@@ -164,7 +163,6 @@ impl Group {
     }
 }
 
-/// The runs of measured phases, and those that ended badly before theirs.
 fn groups(report: &Report) -> Groups<'_> {
     let mut found = Groups::new();
     for run in &report.runs {
@@ -244,32 +242,31 @@ fn conditions(what: &str, before: &[&Run], after: &[&Run], notes: &mut Vec<Strin
     let (Some(first), Some(second)) = (before.first(), after.first()) else {
         return;
     };
-    let limit = |run: &Run| match run.memory_limit_bytes {
-        Some(limit) => bytes(limit as f64),
-        None => "none".to_string(),
-    };
-    let version = |run: &Run| run.version.clone().unwrap_or_else(|| "unknown".to_string());
-    let sides: [Side; 3] = [
+    let sides: [Side; 5] = [
         ("durability", |run| run.durability.to_string()),
-        ("profile", |run| format!("{:?}", run.profile).to_lowercase()),
+        ("profile", |run| run.profile.name().to_string()),
         ("memory budget", |run| {
             or_dash(run.budget_bytes.map(|budget| budget as f64), bytes)
+        }),
+        ("memory limit", |run| match run.memory_limit_bytes {
+            Some(limit) => bytes(limit as f64),
+            None => "none".to_string(),
+        }),
+        ("version", |run| {
+            run.version.clone().unwrap_or("unknown".to_string())
         }),
     ];
     let mut differ: Vec<(String, String, String)> = sides
         .iter()
         .map(|(name, of)| (name.to_string(), of(first), of(second)))
         .collect();
-    differ.push(("memory limit".to_string(), limit(first), limit(second)));
-    differ.push(("version".to_string(), version(first), version(second)));
     let settings = first.settings.keys().chain(second.settings.keys());
     let names: std::collections::BTreeSet<&String> = settings.collect();
     for name in names {
         let of = |run: &Run| {
             run.settings
                 .get(name)
-                .cloned()
-                .unwrap_or_else(|| "-".into())
+                .map_or("-".to_string(), String::clone)
         };
         differ.push((format!("setting {name}"), of(first), of(second)));
     }
@@ -291,7 +288,6 @@ fn machines(before: &Report, after: &Report, notes: &mut Vec<String>) {
     }
 }
 
-/// As a table for a terminal, with what follows, ending with a new line.
 pub fn render(found: &Differences) -> String {
     let mut text = String::new();
     let mut cells = found.cells.iter().peekable();

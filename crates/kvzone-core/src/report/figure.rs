@@ -156,7 +156,6 @@ fn calls(run: &Run) -> u64 {
 }
 
 impl Figure {
-    /// The figure of a run, where it has it.
     pub fn value(&self, run: &Run) -> Option<f64> {
         (self.of)(run)
     }

@@ -14,7 +14,6 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// For a terminal, ending with a new line.
     pub fn terminal(&self) -> String {
         let mut table = Table::new();
         table.load_preset(presets::UTF8_FULL_CONDENSED);
@@ -28,7 +27,6 @@ impl Grid {
         format!("{table}\n")
     }
 
-    /// For a document.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let numbers = self.heads.len().saturating_sub(self.words);

@@ -132,7 +132,6 @@ enum Block {
     Chart(Chart),
 }
 
-/// Blocks in their order, as a page or as Markdown.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -188,7 +187,6 @@ impl Page {
         }
     }
 
-    /// As a page that needs nothing beside it.
     pub fn html(&self) -> String {
         let element = |tag: &str, class: &str, text: &str| {
             format!("<{tag} class=\"{class}\">{}</{tag}>", escape(text))
@@ -228,7 +226,6 @@ impl Page {
         )
     }
 
-    /// As a document, without charts.
     pub fn markdown(&self) -> String {
         format!("# {}\n\n{}", self.title, self.part("## "))
     }

@@ -91,7 +91,6 @@ impl Row {
         self.medians.first().copied().flatten()
     }
 
-    /// The store with its version.
     pub fn named(&self) -> String {
         match &self.version {
             Some(version) if !version.is_empty() => format!("{} {version}", self.store),

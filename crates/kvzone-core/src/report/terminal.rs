@@ -61,7 +61,6 @@ pub(super) fn grid(summary: &Summary) -> Grid {
     }
 }
 
-/// The whole summary as text that ends with a new line.
 pub fn render(summary: &Summary) -> String {
     let table = grid(summary).terminal();
     let rounds = summary.rows.iter().map(|row| row.rounds).max().unwrap_or(0);

@@ -6,7 +6,6 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::Traced;
 
-/// The first bytes of every trace.
 pub(super) const MAGIC: &[u8; 8] = b"kvztrace";
 /// The version that is written, and the only one that is read.
 pub(super) const VERSION: u32 = 2;
@@ -17,7 +16,6 @@ pub(super) const CHUNK_BYTES: usize = 64 << 10;
 /// ... and can hold more where one record does, but no more than these.
 pub(super) const MOST_CHUNK_BYTES: usize = 64 << 20;
 
-/// The file's header.
 pub(super) fn header() -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(MAGIC);

@@ -21,14 +21,15 @@ use cambium_io::{Environment, OpenOptions};
 use super::{Answer, TraceWriter, Traced};
 use crate::error::{Error, Result};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextFormat {
-    /// Our own.
-    Csv,
-    /// What `trace_analyzer` writes.
-    RocksDb,
-    /// Of the published cache traces.
-    Twitter,
+crate::named! {
+    pub enum TextFormat {
+        /// Our own.
+        Csv = "csv",
+        /// What `trace_analyzer` writes.
+        RocksDb = "rocksdb",
+        /// Of the published cache traces.
+        Twitter = "twitter",
+    }
 }
 
 const READ_BYTES: usize = 1 << 20;

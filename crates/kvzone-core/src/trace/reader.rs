@@ -11,7 +11,6 @@ use super::format::{
 };
 use crate::error::{Error, Result};
 
-/// One operation, and when and where it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     pub thread: u32,

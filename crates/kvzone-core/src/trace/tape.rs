@@ -1,17 +1,15 @@
 //! Recording: calls go to a store as they are, and a line of each to a trace.
 //!
-//! [`Tape`] goes around any store that a program has; [`Recorded`] is one around
-//! an adapter of KVZone's.
+//! [`Tape`] goes around any store that a program has; [`Recorded`] puts one around
+//! the stores of a job.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{Answer, TraceWriter, Traced, TracedChange};
-use crate::adapter::{
-    Adapter, Availability, Capabilities, Change, OpenRequest, OpenStore, Session, Visit,
-};
+use crate::adapter::{Change, OpenStore, Session, Visit};
 use crate::driver::clock::Clock;
 use crate::error::{Error, Result};
 
@@ -184,11 +182,9 @@ fn traced<'a>(change: &Change<'a>) -> TracedChange<'a> {
     }
 }
 
-/// An adapter whose sessions are recorded.
-pub struct Recorded {
-    inner: Box<dyn Adapter>,
-    shared: Arc<Shared>,
-}
+/// Stores whose sessions are recorded.
+#[derive(Clone, Debug)]
+pub struct Recorded(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -199,69 +195,26 @@ struct Shared {
 }
 
 impl Recorded {
-    pub fn new(inner: Box<dyn Adapter>, path: &Path) -> Result<Recorded> {
-        Ok(Recorded {
-            inner,
-            shared: Arc::new(Shared {
-                tape: Tape::create(path)?,
-                loads: AtomicBool::new(false),
-            }),
-        })
+    pub fn new(path: &Path) -> Result<Recorded> {
+        Ok(Recorded(Arc::new(Shared {
+            tape: Tape::create(path)?,
+            loads: AtomicBool::new(false),
+        })))
+    }
+
+    /// The store with its sessions recorded.
+    pub fn around(&self, inner: Arc<dyn OpenStore>) -> Arc<dyn OpenStore> {
+        let shared = self.0.clone();
+        Arc::new(RecordedStore { inner, shared })
     }
 
     /// From here on writes are the load that is before the trace, or are not.
     pub fn set_loading(&self, loading: bool) {
-        self.shared.loads.store(loading, Ordering::Relaxed);
+        self.0.loads.store(loading, Ordering::Relaxed);
     }
 
-    /// See [`Tape::finish`].
     pub fn finish(&self) -> Result<u64> {
-        self.shared.tape.finish()
-    }
-}
-
-impl Adapter for Recorded {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
-    fn summary(&self) -> &'static str {
-        self.inner.summary()
-    }
-
-    fn probe(&self) -> Availability {
-        self.inner.probe()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn probe_for(&self, request: &OpenRequest) -> Availability {
-        self.inner.probe_for(request)
-    }
-
-    fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
-        self.inner.capabilities_for(request)
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        self.inner.settings(request)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-        Ok(Arc::new(RecordedStore {
-            inner: self.inner.open(request)?,
-            shared: self.shared.clone(),
-        }))
-    }
-
-    fn keeps_data(&self) -> bool {
-        self.inner.keeps_data()
-    }
-
-    fn data_paths(&self, request: &OpenRequest) -> Vec<PathBuf> {
-        self.inner.data_paths(request)
+        self.0.tape.finish()
     }
 }
 
@@ -295,7 +248,10 @@ impl OpenStore for RecordedStore {
     }
 
     fn close(self: Arc<Self>) -> Result<()> {
-        self.inner.clone().close()
+        let inner = self.inner.clone();
+        // Stores want to be closed by whoever has them alone.
+        drop(self);
+        inner.close()
     }
 }
 

@@ -1,10 +1,10 @@
 //! The driver against the calibration stores and against stores that lie: what
 //! is counted, what is hashed, what is seen, in which order it calls back.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use crate::lying::{Lie, Lying};
-use kvzone_core::adapter::{Adapter, DurabilityName};
+use kvzone_core::adapter::{Adapter, DurabilityName, OpenStore};
 use kvzone_core::calibration::{Memory, Null};
 use kvzone_core::driver::{Observer, PhaseResult, check, run_job};
 use kvzone_core::error::{Error, Result};
@@ -354,14 +354,19 @@ impl Observer for Loading<'_> {
         self.0.set_loading(phase == Phase::Load);
         Ok(())
     }
+
+    fn opened(&self, store: Arc<dyn OpenStore>) -> Arc<dyn OpenStore> {
+        self.0.around(store)
+    }
 }
 
 #[test]
 fn a_replay_sees_what_a_store_gets_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace");
-    let recorded = Recorded::new(Box::new(Memory), &path).unwrap();
-    run_job(&recorded, &job(&folder, "ycsb-a"), &Loading(&recorded)).unwrap();
+    let recorded = Recorded::new(&path).unwrap();
+    let made = run_job(&Memory, &job(&folder, "ycsb-a"), &Loading(&recorded)).unwrap();
+    assert!(made.iter().all(|phase| phase.failure.is_none()));
     assert_eq!(recorded.finish().unwrap(), 6_000);
     let replayed = Replayed {
         path: path.clone(),

@@ -109,17 +109,11 @@ pub(super) fn walk(folder: &Path, visit: &mut dyn FnMut(&Path) -> bool) -> bool 
         Err(_) => return true,
     };
     entries.sort();
-    for path in entries {
-        let goes_on = match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_dir() => walk(&path, visit),
-            Ok(found) if found.is_file() => visit(&path),
-            _ => true,
-        };
-        if !goes_on {
-            return false;
-        }
-    }
-    true
+    entries.iter().all(|path| match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => walk(path, visit),
+        Ok(found) if found.is_file() => visit(path),
+        _ => true,
+    })
 }
 
 /// Takes the words of a text: letters between other bytes, 2 to 40 of them.
@@ -130,12 +124,8 @@ fn words_of(path: &Path, keys: &mut Collected) -> bool {
         return true;
     };
     let words = text.split(|letter: char| !letter.is_alphabetic());
-    for word in words.filter(|word| (2..=40).contains(&word.len())) {
-        if !keys.take(word.as_bytes()) {
-            return false;
-        }
-    }
-    true
+    let mut words = words.filter(|word| (2..=40).contains(&word.len()));
+    words.all(|word| keys.take(word.as_bytes()))
 }
 
 /// Takes the files that `NAME.list` lists for a package.
@@ -147,15 +137,9 @@ fn files_of(path: &Path, keys: &mut Collected) -> bool {
     let Ok(list) = fs::read(path) else {
         return true;
     };
-    for line in list
-        .split(|&byte| byte == b'\n')
-        .filter(|line| line.len() > 2)
-    {
-        if !keys.take(&[name.as_bytes(), b" ", line].concat()) {
-            return false;
-        }
-    }
-    true
+    let lines = list.split(|&byte| byte == b'\n');
+    let mut lines = lines.filter(|line| line.len() > 2);
+    lines.all(|line| keys.take(&[name.as_bytes(), b" ", line].concat()))
 }
 
 /// A range whose middle is the mean of the keys' sizes.

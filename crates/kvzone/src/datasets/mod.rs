@@ -55,7 +55,6 @@ pub(crate) struct Sample {
     pub(crate) keys: u64,
 }
 
-/// All of them, real ones first.
 pub(crate) fn all() -> impl Iterator<Item = Set> {
     let real = Real::ALL.into_iter().map(Set::Real);
     real.chain(DataSet::ALL.into_iter().map(Set::Published))
@@ -77,7 +76,6 @@ impl Set {
         }
     }
 
-    /// What it is, in a line.
     pub(crate) fn summary(self) -> String {
         match self {
             Set::Real(real) => format!("real keys: {}", real.summary()),

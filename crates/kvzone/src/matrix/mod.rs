@@ -137,7 +137,6 @@ fn parse_size(text: &str) -> std::result::Result<(u64, u64), String> {
     }
 }
 
-/// Measures what is missing, prints the matrix, and writes the files.
 pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
     let directory = place::prepare(&arguments.dir)?;
     let conditions = conditions(arguments)?;
@@ -191,7 +190,6 @@ fn ours() -> Vec<&'static str> {
     cambium::engines().iter().map(|kind| kind.name()).collect()
 }
 
-/// The programs, sizes and stores of a call, with the defaults filled in.
 fn conditions(arguments: &MatrixArguments) -> Result<Conditions> {
     let quick = arguments.quick;
     let or = |whole: f64, short: f64| if quick { short } else { whole };

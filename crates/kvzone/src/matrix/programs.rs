@@ -57,7 +57,6 @@ pub(super) struct Scale {
     pub(super) idle_seconds: f64,
 }
 
-/// The load of a program; its steps say the rest.
 pub(super) fn load(program: Program, (value_bytes, keys): (u64, u64), seed: u64) -> Load {
     let workload = match program {
         Program::Sequential => "fill-sequential",
@@ -233,7 +232,6 @@ const fn cell(name: &'static str, program: Program, step: &'static str, figure: 
     }
 }
 
-/// Operations a second of a step of the main program.
 const fn rate(name: &'static str, step: &'static str) -> Cell {
     cell(name, Program::Main, step, Figure::Rate)
 }

@@ -11,7 +11,7 @@ use kvzone_core::adapter::DurabilityName;
 use kvzone_core::error::{Error, Result};
 use kvzone_core::size;
 use kvzone_core::workload::OperationKind;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 
 use super::claims::Rule;
@@ -82,6 +82,7 @@ pub(super) struct Says {
     /// The work, in words, for the conditions.
     pub(super) what: String,
     /// The stores: the first is compared with each of the others.
+    #[serde(deserialize_with = "contestants")]
     pub(super) stores: Vec<Contestant>,
     /// Tables: the workload whose cells they show, all where it is empty, and a title.
     #[serde(default = "one_table")]
@@ -103,15 +104,17 @@ fn one_table() -> Vec<(String, String)> {
 }
 
 /// A store as it takes part: by its name alone, or with settings of its own.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(from = "Named")]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct Contestant {
     pub(super) label: String,
     pub(super) store: String,
+    #[serde(default)]
     pub(super) options: BTreeMap<String, String>,
     /// Compacted before it is measured.
+    #[serde(default)]
     pub(super) compact: bool,
     /// Left out, and said so, where it is not there and nobody asked for it.
+    #[serde(default)]
     pub(super) may_miss: bool,
 }
 
@@ -119,51 +122,29 @@ pub(super) struct Contestant {
 #[serde(untagged)]
 enum Named {
     Alone(String),
-    Variant {
-        label: String,
-        store: String,
-        #[serde(default)]
-        options: BTreeMap<String, String>,
-        #[serde(default)]
-        compact: bool,
-        #[serde(default)]
-        may_miss: bool,
-    },
+    Variant(Contestant),
 }
 
-impl From<Named> for Contestant {
-    fn from(named: Named) -> Contestant {
-        match named {
-            Named::Alone(name) => Contestant {
-                label: name.clone(),
-                store: name,
-                options: BTreeMap::new(),
-                compact: false,
-                may_miss: false,
-            },
-            Named::Variant {
-                label,
-                store,
-                options,
-                compact,
-                may_miss,
-            } => Contestant {
-                label,
-                store,
-                options,
-                compact,
-                may_miss,
-            },
-        }
-    }
+fn contestants<'de, D: Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Vec<Contestant>, D::Error> {
+    let one = |named| match named {
+        Named::Alone(name) => plain(&name),
+        Named::Variant(it) => it,
+    };
+    Ok(Vec::deserialize(from)?.into_iter().map(one).collect())
 }
 
 pub(super) fn plain(name: &str) -> Contestant {
-    Named::Alone(name.to_string()).into()
+    Contestant {
+        label: name.to_string(),
+        store: name.to_string(),
+        ..Contestant::default()
+    }
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default = "point", deny_unknown_fields)]
 pub(super) struct Point {
     pub(super) label: String,
     /// Left out unless all points are asked for.
@@ -206,35 +187,14 @@ pub(super) struct Point {
     pub(super) published: BTreeMap<String, f64>,
 }
 
-impl Default for Point {
-    /// One thread, values of 1 KB, as fast as it goes.
-    fn default() -> Point {
-        Point {
-            label: String::new(),
-            extra: false,
-            workloads: Vec::new(),
-            key_bytes: 16,
-            two_level: false,
-            set: None,
-            value_bytes: 1 << 10,
-            full_bytes: 0.0,
-            operations: None,
-            threads: 1,
-            batch: (1, 1),
-            update_percent: None,
-            writer_rate: None,
-            scan_entries: None,
-            scan_part: None,
-            skew: None,
-            rate: None,
-            share_of: None,
-            cold: false,
-            warm: false,
-            options: BTreeMap::new(),
-            read_ahead: None,
-            steps: Vec::new(),
-            published: BTreeMap::new(),
-        }
+/// One thread, values of 1 KB, as fast as it goes.
+fn point() -> Point {
+    Point {
+        key_bytes: 16,
+        value_bytes: 1 << 10,
+        threads: 1,
+        batch: (1, 1),
+        ..Point::default()
     }
 }
 
@@ -430,7 +390,7 @@ mod tests {
         let point = Point {
             batch: (10, 100),
             update_percent: Some(0),
-            ..Point::default()
+            ..point()
         };
         assert_eq!(point.batch_of("mixed"), (1, 1));
         assert_eq!(point.batch_of("overwrite"), (10, 100));

@@ -201,15 +201,14 @@ impl Dialect for Spoken {
         let words: &[&[u8]] = &[b"INFO", b"persistence"];
         let info = call(connection, "INFO", words)?.into_text();
         let mut lines = info.lines();
-        let promised = match lines.find_map(|line| line.strip_prefix("durability:")) {
-            Some("buffered") => DurabilityName::Buffered,
-            Some("written") => DurabilityName::Written,
-            Some("synced") => DurabilityName::Synced,
-            _ => {
+        let name = lines.find_map(|line| line.strip_prefix("durability:"));
+        let mut all = DurabilityName::ALL.into_iter();
+        let promised = all
+            .find(|level| Some(level.name()) == name)
+            .ok_or_else(|| {
                 let words = "the server names no durability; expected a cambium-server";
-                return Err(Error::store(NAME, "INFO", words));
-            }
-        };
+                Error::store(NAME, "INFO", words)
+            })?;
         Ok((promised, "start it with another --durability"))
     }
 

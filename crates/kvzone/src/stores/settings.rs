@@ -28,7 +28,6 @@ impl Settings {
         }
     }
 
-    /// A number; an override may be written with a unit of bytes.
     pub(super) fn number(&mut self, name: &str, chosen: u64) -> Result<u64> {
         let value = match self.overrides.remove(name) {
             None => chosen,

@@ -5,7 +5,6 @@ use std::path::Path;
 use crate::harness::{assert_has, folder, kvzone, run, runs, text, words};
 use serde_json::Value;
 
-/// Records a run of a workload against the store in memory.
 fn record(folder: &Path, workload: &str, more: &[&str]) {
     let mut words = vec!["--stores", "memory", "--workload", workload];
     words.extend(["--record", "t", "--seed", "5"]);

@@ -28,12 +28,10 @@ use crate::workload::OperationKind;
 /// Tells their streams from those of the phase's other threads.
 const BESIDE: u64 = 0x7772_6974;
 
-/// All that they do, whichever it is.
 const UPDATES: &[(OperationKind, u32)] = &[(OperationKind::Update, 100)];
 const READS: &[(OperationKind, u32)] = &[(OperationKind::Read, 100)];
 
 impl Work<'_> {
-    /// The threads beside those that count, if this phase has some.
     pub(super) fn accompanied(&self) -> Option<Beside> {
         self.load.beside.filter(|_| self.phase == Phase::Run)
     }

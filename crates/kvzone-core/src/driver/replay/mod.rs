@@ -60,7 +60,6 @@ pub(super) struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Works a load out whose workload is a trace.
     pub(super) fn new(load: &'a Load, trace: &'a Replayed) -> Result<Replay<'a>> {
         check(load, trace)?;
         let sizes = SizeChoice::Fixed(trace.summary.largest_value);
@@ -75,7 +74,6 @@ impl<'a> Replay<'a> {
         })
     }
 
-    /// True if a store without key order cannot run it.
     pub(super) fn needs_order(&self) -> bool {
         self.trace.summary.scans > 0
     }
@@ -90,7 +88,6 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Puts what was there before the trace.
     pub(super) fn load(
         &self,
         adapter: &dyn Adapter,
@@ -137,7 +134,6 @@ impl<'a> Replay<'a> {
         Ok(self.described(found.result))
     }
 
-    /// Issues the operations of the trace.
     pub(super) fn run(
         &self,
         adapter: &dyn Adapter,
@@ -211,7 +207,6 @@ impl<'a> Replay<'a> {
         self.verifies(adapter) && alone && whole && self.trace.summary.gets > 0
     }
 
-    /// A result with what is known of the trace.
     fn described(&self, mut result: PhaseResult) -> PhaseResult {
         let contents = self.contents(result.phase);
         (result.live_user_bytes, result.live_keys) = (contents.bytes, contents.entries);

@@ -29,7 +29,6 @@ pub(super) struct Play<'a> {
     pub(super) progress: &'a AtomicU64,
 }
 
-/// What some of the keys should hold: version and size of the value.
 #[derive(Debug)]
 pub(super) struct Expected {
     one_in: u64,
@@ -140,7 +139,6 @@ impl<'a> Player<'a> {
         self.play.stop.load(Ordering::Relaxed)
     }
 
-    /// Waits for a moment; false if the phase ends before it.
     fn wait_for(&self, due: u64) -> bool {
         let deadline = self.play.deadline;
         self.clock.wait_for(due, deadline, || self.is_stopped())

@@ -94,7 +94,6 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// What was there before.
     pub(super) fn loads(trace: &Replayed) -> Result<Source> {
         Source::new(trace, true, (0, 1))
     }
@@ -166,7 +165,6 @@ impl Source {
     }
 }
 
-/// Adds an operation, if it is the thread's own.
 fn take(
     steps: &mut Steps,
     operation: &Traced<'_>,

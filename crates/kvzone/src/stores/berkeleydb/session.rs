@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kvzone_core::adapter::{Change, DurabilityName, OpenStore, Session, Visit, no_scan};
+use kvzone_core::adapter::{Change, DurabilityName, OpenStore, Session, Visit, alone, no_scan};
 use kvzone_core::error::{Error, Result};
 
 use super::calls::{self, Object, Piece};
@@ -195,9 +195,7 @@ impl OpenStore for Open {
     }
 
     fn close(self: Arc<Self>) -> Result<()> {
-        let Some(open) = Arc::into_inner(self) else {
-            return Err(Error::store(NAME, "close", "a session is still open"));
-        };
+        let open = alone(self, NAME)?;
         open.synchronize()?;
         open.database.close()?;
         open.environment.close()

@@ -9,7 +9,7 @@ use std::ffi::{CString, c_char};
 use std::ptr;
 use std::sync::Arc;
 
-use kvzone_core::adapter::{Change, OpenStore, Session, Visit, no_scan};
+use kvzone_core::adapter::{Change, OpenStore, Session, Visit, alone, no_scan};
 use kvzone_core::error::{Error, Result};
 
 use super::calls::{Functions, NO_RECORD, Record, Text, load};
@@ -147,9 +147,7 @@ impl OpenStore for Open {
     }
 
     fn close(self: Arc<Self>) -> Result<()> {
-        let Some(mut open) = Arc::into_inner(self) else {
-            return Err(Error::store(NAME, "close", "a session is still open"));
-        };
+        let mut open = alone(self, NAME)?;
         open.is_open = false;
         // SAFETY: an open database that nobody else uses.
         let closed = unsafe { (open.functions.dbclose)(open.database.get()) };

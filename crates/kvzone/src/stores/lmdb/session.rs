@@ -12,7 +12,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
-use kvzone_core::adapter::{Change, OpenStore, Session, Visit};
+use kvzone_core::adapter::{Change, OpenStore, Session, Visit, alone};
 use kvzone_core::error::{Error, Result};
 
 use super::{NAME, Plan};
@@ -175,13 +175,7 @@ impl OpenStore for Open {
     }
 
     fn close(self: Arc<Self>) -> Result<()> {
-        match Arc::into_inner(self) {
-            Some(open) => {
-                drop(open);
-                Ok(())
-            }
-            None => Err(Error::store(NAME, "close", "a session is still open")),
-        }
+        alone(self, NAME).map(drop)
     }
 }
 

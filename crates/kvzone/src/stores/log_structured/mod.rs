@@ -15,7 +15,7 @@ use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
-use kvzone_core::adapter::Session;
+use kvzone_core::adapter::{Session, alone};
 use kvzone_core::error::{Error, Result};
 
 use cambium_foreign::library::{Handle, text};
@@ -218,13 +218,7 @@ impl Database {
     /// Closes it, where it is not in use any more.
     pub(super) fn close(self: Arc<Self>) -> Result<()> {
         let store = self.store();
-        match Arc::into_inner(self) {
-            Some(database) => {
-                drop(database);
-                Ok(())
-            }
-            None => Err(Error::store(store, "close", "a session is still open")),
-        }
+        alone(self, store).map(drop)
     }
 
     pub(super) fn session(self: Arc<Self>) -> Result<Box<dyn Session>> {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kvzone_core::adapter::{Change, OpenStore, Session, Visit};
+use kvzone_core::adapter::{Change, OpenStore, Session, Visit, alone};
 use kvzone_core::error::{Error, Result};
 
 use super::{NAME, Plan};
@@ -93,9 +93,7 @@ impl OpenStore for Open {
     }
 
     fn close(self: Arc<Self>) -> Result<()> {
-        let Some(open) = Arc::into_inner(self) else {
-            return Err(Error::store(NAME, "close", "a session is still open"));
-        };
+        let open = alone(self, NAME)?;
         let upkeep = open.upkeep.into_inner();
         Ok(upkeep.unwrap_or_else(PoisonError::into_inner).close()?)
     }

@@ -36,7 +36,6 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Makes or opens the database of a folder.
     pub(super) fn open(plan: Plan, folder: &Path) -> Result<Self> {
         let loaded = load()?;
         let functions = if plan.tree {
@@ -72,7 +71,6 @@ impl Database {
         Ok(database)
     }
 
-    /// Everything that is set before a database is opened.
     fn tune(&self) -> Result<()> {
         let (object, plan) = (self.object.get(), &self.plan);
         // SAFETY: a new object, of which no other thread knows.
@@ -334,7 +332,6 @@ impl Drop for Walk<'_> {
     }
 }
 
-/// A string of the library, freed when it is dropped.
 struct Text<'a> {
     database: &'a Database,
     object: Handle,

@@ -118,7 +118,6 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     })
 }
 
-/// A number as the library takes it.
 fn fitting<T: TryFrom<u64>>(name: &str, number: u64) -> Result<T> {
     T::try_from(number)
         .map_err(|_| Error::Usage(format!("setting {NAME}.{name}={number} is too large")))

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kvzone_core::adapter::{Change, OpenStore, Session, Visit, no_scan};
-use kvzone_core::error::{Error, Result};
+use kvzone_core::adapter::{Change, OpenStore, Session, Visit, alone, no_scan};
+use kvzone_core::error::Result;
 
 use super::database::{Database, Walk};
 use super::{NAME, Plan};
@@ -62,9 +62,7 @@ impl OpenStore for Open {
     }
 
     fn close(self: Arc<Self>) -> Result<()> {
-        let Some(open) = Arc::into_inner(self) else {
-            return Err(Error::store(NAME, "close", "a session is still open"));
-        };
+        let open = alone(self, NAME)?;
         open.database.close()
     }
 }

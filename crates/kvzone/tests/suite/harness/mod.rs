@@ -10,7 +10,6 @@ use serde_json::Value;
 /// The variable that makes a test program, which is `kvzone` too, be that.
 pub const AS_PROGRAM: &str = "KVZONE_TEST_AS_PROGRAM";
 
-/// The program in a folder.
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(crate::program());
     command.current_dir(folder).args(arguments);
@@ -18,7 +17,6 @@ pub fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
 pub fn kvzone(folder: &Path, arguments: &[&str]) -> Output {
     command(folder, arguments).output().unwrap()
 }
@@ -36,7 +34,6 @@ pub fn assert_has(text: &str, part: &str) {
     assert!(text.contains(part), "no {part:?} in {text}");
 }
 
-/// What it wrote as JSON.
 pub fn report(folder: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(folder.join("out.json")).unwrap()).unwrap()
 }
@@ -49,7 +46,6 @@ pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// What it printed.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -65,7 +61,6 @@ pub fn matrix(folder: &Path, more: &[&str]) -> Output {
     kvzone(folder, &arguments)
 }
 
-/// A file that it wrote.
 pub fn read(folder: &Path, name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap()
 }
@@ -79,7 +74,6 @@ pub fn units(folder: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// Arguments that stand between blanks.
 pub fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
