@@ -301,10 +301,15 @@ pub trait Session: Send {
     /// and an empty `value`, if there is none.
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Unless a store has another call for it, as a batch of one.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(&[Change::Put { key, value }])
+    }
 
     /// Takes a key away; no error if it is not there.
-    fn delete(&mut self, key: &[u8]) -> Result<()>;
+    fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.write(&[Change::Delete { key }])
+    }
 
     /// Applies changes in order, in the store's own form of a batch. Stores without one
     /// call [`one_by_one`].

@@ -20,6 +20,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::values::Values;
+
 const THERE: u32 = 1 << 31;
 const WAS_THERE: u32 = 1 << 30;
 const ONE_UNDER_WAY: u32 = 1 << 16;
@@ -160,6 +162,11 @@ impl Known {
         self.state
     }
 
+    /// What a read may answer where nobody writes.
+    pub fn allowed(self) -> Allowed {
+        Versions::allowed(self, self)
+    }
+
     pub fn of_bits(state: u32) -> Known {
         Known { state }
     }
@@ -194,6 +201,14 @@ impl Known {
 }
 
 impl Allowed {
+    /// True of a key's value, or of its absence, that may be answered.
+    pub fn is_right(self, values: &Values, number: u64, value: Option<&[u8]>) -> bool {
+        value.map_or(self.absent, |value| {
+            let mut versions = self.versions();
+            versions.any(|version| values.matches(value, number, version))
+        })
+    }
+
     /// The versions that are right, the newest first.
     pub fn versions(self) -> impl Iterator<Item = u64> {
         let count = if self.present { self.count } else { 0 };

@@ -119,7 +119,8 @@ fn cpu_seconds(process: &str, of_children: bool) -> f64 {
     ticks as f64 / clock_ticks_per_second() as f64
 }
 
-fn field(text: &str, name: &str) -> Option<u64> {
+/// The number behind a name in a file of `/proc`.
+pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }

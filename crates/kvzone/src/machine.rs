@@ -3,16 +3,14 @@
 use kvzone_core::device::report::Machine;
 use serde_json::Value;
 
+use crate::counters::field;
 use crate::place::Disk;
 use crate::weather::Weather;
 
 /// Asks; what is not said is `None`.
 pub(crate) fn detect() -> Machine {
     let memory = std::fs::read_to_string("/proc/meminfo").ok();
-    let kibibytes = memory.as_deref().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    });
+    let kibibytes = memory.and_then(|text| field(&text, "MemTotal:"));
     Machine {
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
             .ok()

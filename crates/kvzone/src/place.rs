@@ -12,12 +12,13 @@ use kvzone_core::error::{Error, Result};
 use kvzone_core::size;
 use serde_json::{Value, json};
 
+use crate::counters::field;
+
 /// A folder that goes away when it is dropped.
 #[derive(Debug)]
 pub(crate) struct RunFolder(PathBuf);
 
 impl RunFolder {
-    /// Makes `DIR/kvzone-PID-NAME`.
     pub(crate) fn create(directory: &Path, name: &str) -> Result<RunFolder> {
         let path = directory.join(format!("kvzone-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).map_err(|error| Error::machine("make folder", &path, error))?;
@@ -67,7 +68,6 @@ pub(crate) fn prepare(directory: &Path) -> Result<PathBuf> {
     Ok(directory)
 }
 
-/// Refuses a run that the disk has no room for.
 pub(crate) fn check_room(directory: &Path, needed: u64) -> Result<()> {
     let space = RealFileSystem.space(directory)?;
     if space.available >= needed {
@@ -104,10 +104,7 @@ pub(crate) fn check_memory(needed: u64) -> Result<()> {
 
 /// Bytes that can be had without swapping, of `/proc/meminfo`.
 fn available_memory(text: &str) -> Option<u64> {
-    let mut lines = text.lines();
-    let line = lines.find(|line| line.starts_with("MemAvailable:"))?;
-    let kibibytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kibibytes * 1024)
+    field(text, "MemAvailable:").map(|kibibytes| kibibytes * 1024)
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

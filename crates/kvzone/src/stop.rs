@@ -18,7 +18,6 @@ pub(crate) const STOPPED: u8 = 130;
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Listens from now on.
     pub(crate) fn listen() -> Result<Stop> {
         let stop = Stop::default();
         for signal in [SIGINT, SIGTERM] {
@@ -37,7 +36,6 @@ impl Stop {
         Ok(stop)
     }
 
-    /// True once the run is to end.
     pub(crate) fn is_wanted(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -30,6 +30,7 @@ use serde_json::json;
 use crate::device_reads::counting_group;
 use crate::limits::{Hierarchy, MemoryGroup};
 use crate::place::Disk;
+use crate::run::Stage;
 
 /// How much longer a stage without operations may keep a process busy.
 const BUSY_FACTOR: u32 = 30;
@@ -51,13 +52,6 @@ const OURS: Duration = Duration::from_secs(2);
 /// Bytes kept of what a worker printed.
 const LAST_WORDS_BYTES: usize = 4096;
 
-/// How long a worker may stand still.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
-    /// Without any sign of life.
-    pub(crate) idle: Duration,
-}
-
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// A run for each phase that ended, and one for what did not.
@@ -69,23 +63,10 @@ pub(crate) struct Outcome {
     pub(crate) killed: bool,
 }
 
-/// Told while a worker works.
-pub(crate) trait Watcher {
-    fn progress(&mut self, stage: &str, operations: u64);
-
-    /// True once the worker is to be ended.
-    fn is_stopped(&self) -> bool {
-        false
-    }
-}
-
 /// Runs one job in a process of its own. An error is one of KVZone's: the
-/// worker could not be started.
-pub(crate) fn supervise(
-    job: &Job,
-    patience: Patience,
-    watcher: &mut dyn Watcher,
-) -> Result<Outcome> {
+/// worker could not be started. It has stood still for too long when there is no sign of
+/// life for `patience`.
+pub(crate) fn supervise(job: &Job, patience: Duration, watcher: &mut Stage) -> Result<Outcome> {
     let mut job = job.clone();
     let mut notes = Vec::new();
     let group = memory_group(&mut job, &mut notes);
@@ -202,6 +183,7 @@ enum Ending {
     Stopped,
 }
 
+#[derive(Default)]
 struct Story {
     job: Job,
     version: Option<String>,
@@ -219,14 +201,8 @@ impl Story {
     fn new(job: &Job) -> Story {
         Story {
             job: job.clone(),
-            version: None,
-            settings: Default::default(),
             stage: "start".to_string(),
-            counted: false,
-            operations: 0,
-            kills: false,
-            runs: Vec::new(),
-            notes: Vec::new(),
+            ..Story::default()
         }
     }
 
@@ -260,13 +236,10 @@ impl Story {
         }
         let measured = workload::find(&self.job.load.workload)
             .map_or(Phase::Run, |workload| workload.measured_phase());
+        let mut phases = Phase::ALL.into_iter();
         let phase = match self.stage.as_str() {
-            "load" => Phase::Load,
-            "run" => Phase::Run,
-            "reopen" | LAST_WRITES => Phase::Reopen,
-            "compact" => Phase::Compact,
-            "idle" => Phase::Idle,
-            _ => measured,
+            LAST_WRITES => Phase::Reopen,
+            stage => phases.find(|it| it.name() == stage).unwrap_or(measured),
         };
         let during = match status {
             Status::Crashed | Status::Hung => format!(" (during {})", self.stage),
@@ -343,12 +316,7 @@ impl Worker {
         Ok(())
     }
 
-    fn watch(
-        &mut self,
-        story: &mut Story,
-        patience: Patience,
-        watcher: &mut dyn Watcher,
-    ) -> Ending {
+    fn watch(&mut self, story: &mut Story, patience: Duration, watcher: &mut Stage) -> Ending {
         let mut life = Life::new(self.child.id());
         loop {
             match self.events.recv_timeout(GLANCE) {
@@ -445,7 +413,7 @@ impl Life {
     }
 
     /// The reason, if it hangs.
-    fn judge(&mut self, story: &Story, patience: Patience) -> Option<String> {
+    fn judge(&mut self, story: &Story, patience: Duration) -> Option<String> {
         let now = Instant::now();
         let slept = now - std::mem::replace(&mut self.looked, now);
         if slept > OURS {
@@ -461,7 +429,7 @@ impl Life {
         }
         let still = now - self.got_on;
         if story.counted {
-            let hangs = still >= patience.idle;
+            let hangs = still >= patience;
             return hangs.then(|| format!("no operation ended for {} s", still.as_secs()));
         }
         let effort = effort_of(self.process);
@@ -469,11 +437,11 @@ impl Life {
             self.effort = effort;
             self.lived = now;
         }
-        if now - self.lived >= patience.idle {
+        if now - self.lived >= patience {
             let idle = (now - self.lived).as_secs();
             return Some(format!("no sign of life for {idle} s"));
         }
-        let hangs = still >= patience.idle * BUSY_FACTOR;
+        let hangs = still >= patience * BUSY_FACTOR;
         hangs.then(|| format!("busy without an end for {} s", still.as_secs()))
     }
 }
@@ -514,9 +482,7 @@ mod tests {
 
     #[test]
     fn a_worker_hangs_for_the_time_in_which_we_looked_and_no_other() {
-        let patience = Patience {
-            idle: Duration::from_secs(1),
-        };
+        let patience = Duration::from_secs(1);
         let (story, long) = (story(), Duration::from_secs(3));
         let mut life = Life::new(std::process::id());
         life.stage.clone_from(&story.stage);

@@ -98,10 +98,7 @@ pub fn measure(
             directory: options.directory.display().to_string(),
             file_bytes: test_file.bytes,
             seconds_per_measurement: options.limit.as_secs_f64(),
-            notes: Vec::new(),
-            random_reads: Vec::new(),
-            sequential: Vec::new(),
-            synced_writes: Vec::new(),
+            ..DeviceReport::default()
         },
         progress,
         done: 0,

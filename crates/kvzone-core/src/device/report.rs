@@ -9,7 +9,7 @@ use crate::record::LatencySummary;
 pub const SCHEMA: &str = "kvzone-device/1";
 
 /// Everything one run found. A list is empty where it was not measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceReport {
     pub schema: String,
     pub machine: Machine,

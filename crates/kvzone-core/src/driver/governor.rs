@@ -55,7 +55,7 @@ pub struct Governor {
 /// One window: the rate asked for, calls, and how many were late.
 type Window = (f64, u64, u64);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Control {
     rate: f64,
     /// Some window has failed.
@@ -82,13 +82,8 @@ impl Governor {
             late: AtomicU64::new(0),
             control: Mutex::new(Control {
                 rate: target.first_rate,
-                found_limit: false,
-                unreachable: false,
-                looks: 0,
-                windows: Vec::new(),
                 length,
-                passed: 0,
-                held: None,
+                ..Control::default()
             }),
         };
         governor.set(target.first_rate);

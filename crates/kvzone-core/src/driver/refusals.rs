@@ -228,41 +228,25 @@ fn check_batches(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)])
     // Of a mix with a share of updates to choose, none of them is a share too.
     let writes =
         mix.is_empty() || !workload.only_reads() || mix.iter().any(|(kind, _)| kind.writes());
-    if load.batch > 1 && !writes && load.beside.is_none() {
-        return refuse(format!(
-            "batches of {}: {} reads, and a batch is of writes",
-            load.batch, workload.name
-        ));
-    }
-    if load.batch > 1 && has(OperationKind::ReadModifyWrite) {
-        return refuse(format!(
-            "batches of {}: {} writes what it has just read, each by itself",
-            load.batch, workload.name
-        ));
-    }
-    if load.batch > 1 && has(OperationKind::Insert) {
-        return refuse(format!(
-            "batches of {}: {} reads what it has just inserted",
-            load.batch, workload.name
-        ));
-    }
-    if load.batch > 1 && reads && writes && load.rate.is_some() {
-        return refuse(format!(
-            "batches of {} at a rate: in {} no moment is due for what is gathered",
-            load.batch, workload.name
-        ));
-    }
-    let entry = load
-        .key_bytes
-        .largest()
-        .saturating_add(load.value_bytes.largest());
-    if u64::from(load.batch).saturating_mul(entry) > MOST_BATCH_BYTES && load.batch > 1 {
-        return refuse(format!(
-            "batches of {}: entries of up to {entry} bytes make more than 1 GiB",
-            load.batch
-        ));
-    }
-    Ok(())
+    let (keys, values) = (load.key_bytes.largest(), load.value_bytes.largest());
+    let bytes = u64::from(load.batch).saturating_mul(keys.saturating_add(values));
+    let refused = if load.batch == 1 {
+        return Ok(());
+    } else if !writes && load.beside.is_none() {
+        "reads, and a batch is of writes"
+    } else if has(OperationKind::ReadModifyWrite) {
+        "writes what it has just read, each by itself"
+    } else if has(OperationKind::Insert) {
+        "reads what it has just inserted"
+    } else if reads && writes && load.rate.is_some() {
+        "reads as well: at a rate no moment is due for what is gathered"
+    } else if bytes > MOST_BATCH_BYTES {
+        "has entries of which so many make more than 1 GiB"
+    } else {
+        return Ok(());
+    };
+    let (batch, name) = (load.batch, &workload.name);
+    refuse(format!("batches of {batch}: {name} {refused}"))
 }
 
 fn check_beside(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) -> Result<()> {

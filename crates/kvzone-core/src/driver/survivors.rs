@@ -20,7 +20,7 @@ use super::plan::Plan;
 use crate::adapter::{DurabilityName, Session};
 use crate::error::{Error, Result};
 use crate::values::hexadecimal;
-use crate::versions::{Known, Versions};
+use crate::versions::Known;
 
 /// Reads between two signs of life.
 const REPORT_EVERY: u64 = 4096;
@@ -79,13 +79,8 @@ impl Survivors {
     }
 
     fn look(&mut self, plan: &Plan, number: u64, known: Known, key: &[u8], value: Option<&[u8]>) {
-        let allowed = Versions::allowed(known, known);
-        let is_right = match value {
-            None => allowed.absent,
-            Some(value) => allowed
-                .versions()
-                .any(|version| plan.values.matches(value, number, version)),
-        };
+        let allowed = known.allowed();
+        let is_right = allowed.is_right(&plan.values, number, value);
         let answered = known.answered();
         self.acknowledged += u64::from(answered > 0);
         self.survived += u64::from(answered > 0 && is_right);

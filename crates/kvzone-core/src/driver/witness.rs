@@ -305,8 +305,8 @@ impl<'a> Witness<'a> {
             return Err(self.wrong(words));
         };
         let allowed = match number < versions.count() {
-            true => Versions::allowed(versions.known(number), versions.known(number)),
-            false => Self::inserted(),
+            true => versions.known(number).allowed(),
+            false => Versions::once(true).allowed(),
         };
         self.hold(number, key, Some(value), allowed)
     }
@@ -344,26 +344,12 @@ impl<'a> Witness<'a> {
         }
     }
 
-    /// What a key inserted after the load may answer: its one version.
-    fn inserted() -> Allowed {
-        let versions = Versions::new(1);
-        versions.begin_put(0);
-        versions.end(0);
-        Versions::allowed(versions.known(0), versions.known(0))
-    }
-
-    /// What a key may answer that nobody ever put.
-    fn never_put() -> Allowed {
-        let versions = Versions::new(1);
-        Versions::allowed(versions.known(0), versions.known(0))
-    }
-
     fn compare(&self, operation: &Operation, key: &[u8]) -> Result<()> {
         let number = operation.number;
         let allowed = match self.known {
-            None if operation.kind == OperationKind::ReadMissing => Self::never_put(),
+            None if operation.kind == OperationKind::ReadMissing => Known::default().allowed(),
             Some((before, after)) => Versions::allowed(before, after),
-            None => Self::inserted(),
+            None => Versions::once(true).allowed(),
         };
         let value = self.found.then_some(self.value.as_slice());
         self.hold(number, key, value, allowed)
@@ -372,13 +358,7 @@ impl<'a> Witness<'a> {
     /// Holds what came back against what may have come.
     fn hold(&self, number: u64, key: &[u8], value: Option<&[u8]>, allowed: Allowed) -> Result<()> {
         let values = self.expectation.values;
-        let right = match value {
-            None => allowed.absent,
-            Some(value) => allowed
-                .versions()
-                .any(|version| values.matches(value, number, version)),
-        };
-        if right {
+        if allowed.is_right(values, number, value) {
             return Ok(());
         }
         let versions: Vec<String> = allowed.versions().take(4).map(|v| v.to_string()).collect();
@@ -418,7 +398,7 @@ impl<'a> Witness<'a> {
             let allowed = if number < versions.count() {
                 self.met(number, first)
             } else {
-                Self::inserted()
+                Versions::once(true).allowed()
             };
             self.hold(number, key, Some(value), allowed)?;
         }

@@ -80,11 +80,8 @@ impl Summary {
 pub fn summarize(path: &Path, most: u64, missing: Option<&Path>) -> Result<Summary> {
     let mut reader = TraceReader::open(path)?;
     let mut pass = Pass {
-        summary: Summary::default(),
-        entries: HashMap::new(),
-        live: Contents::default(),
         missing,
-        writer: None,
+        ..Pass::default()
     };
     let mut threads = std::collections::HashSet::new();
     while pass.summary.operations < most {
@@ -116,6 +113,7 @@ pub fn summarize(path: &Path, most: u64, missing: Option<&Path>) -> Result<Summa
     Ok(summary)
 }
 
+#[derive(Default)]
 struct Pass<'a> {
     summary: Summary,
     /// Bytes of the value of each key that was named; none if it is not there.

@@ -113,6 +113,7 @@ fn refused(text: &str, what: &str) -> Error {
     Error::Usage(format!("data set {text}: {what}"))
 }
 
+#[derive(Default)]
 struct Collected {
     keys: BTreeSet<Vec<u8>>,
     most: usize,
@@ -147,11 +148,8 @@ impl Own {
     /// there; the error names the place. A usage error if there is no entry.
     pub(crate) fn keys(&self, most: u64, directory: &Path) -> Result<Keys> {
         let mut found = Collected {
-            keys: BTreeSet::new(),
             most: usize::try_from(most).unwrap_or(usize::MAX),
-            sizes: Vec::new(),
-            sample: Vec::new(),
-            left_out: 0,
+            ..Collected::default()
         };
         match self {
             Own::Directory(path) => files(path, &mut found)?,

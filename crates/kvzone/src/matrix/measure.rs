@@ -12,8 +12,7 @@ use super::programs::Program;
 use super::results::{Results, Unit};
 use super::table::{self, NULL};
 use crate::run::Stage;
-use crate::run::campaign::{Audience, Campaign, what_happened};
-use crate::supervisor::Watcher;
+use crate::run::campaign::{Campaign, what_happened};
 
 /// Extra rounds of a program whose rounds differ too much.
 const MORE_ROUNDS: u32 = 2;

@@ -38,7 +38,6 @@ use crate::run::arguments::contenders;
 use crate::run::campaign::Campaign;
 use crate::run::parse::{parse_bytes, parse_count, parse_positive, profile_word};
 use crate::stop::STOPPED;
-use crate::supervisor::Patience;
 use crate::{machine, output, stores, words};
 
 /// Bytes of a value and number of entries: the data leave every write buffer at least
@@ -243,9 +242,7 @@ impl Conditions {
             repeat: self.rounds,
             seed: self.seed,
             directory: directory.to_path_buf(),
-            patience: Patience {
-                idle: Duration::from_secs(60),
-            },
+            patience: Duration::from_secs(60),
         })
     }
 }

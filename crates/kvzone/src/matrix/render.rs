@@ -13,7 +13,6 @@ use super::programs::Figure;
 use super::results::Results;
 use super::table::{BEHIND, Row};
 
-/// The conditions, once, above all tables.
 fn conditions(results: &Results) -> Vec<String> {
     let conditions = &results.head.conditions;
     let size = |&(value, keys): &(u64, u64)| {
@@ -178,7 +177,6 @@ fn grid(results: &Results, rows: &[Row], size: u64) -> Grid {
     }
 }
 
-/// The sizes of values, each with its table.
 fn grids(results: &Results, rows: &[Row]) -> impl Iterator<Item = (u64, Grid)> {
     let sizes = results.head.conditions.sizes.iter();
     sizes.map(|&(size, _)| (size, grid(results, rows, size)))
@@ -213,7 +211,6 @@ fn summary(rows: &[Row]) -> String {
     format!("Below {BEHIND} of the best peer: {behind} of {compared} cells")
 }
 
-/// Each thing that weakens the figures, once.
 fn notes(results: &Results) -> Vec<&str> {
     let mut notes: Vec<&str> = Vec::new();
     for note in results.units.iter().flat_map(|unit| &unit.notes) {
@@ -224,7 +221,6 @@ fn notes(results: &Results) -> Vec<&str> {
     notes
 }
 
-/// Each store's version and settings, as it was opened.
 fn settings(results: &Results) -> Vec<(String, String)> {
     let of = |store: &String| {
         let units = results.units.iter().filter(|unit| unit.store == *store);
@@ -247,7 +243,6 @@ fn settings(results: &Results) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The first reason of each store and kind of failure.
 fn failures(results: &Results, rows: &[Row]) -> Vec<String> {
     let mut lines = Vec::new();
     for row in rows {
@@ -266,7 +261,6 @@ fn failures(results: &Results, rows: &[Row]) -> Vec<String> {
     lines
 }
 
-/// As a page or a document.
 pub(super) fn page(results: &Results, rows: &[Row]) -> Page {
     let mut page = Page::new(TITLE, &results.head.command);
     page.text("Make your own: numbers belong to the machine and the moment.");
@@ -301,7 +295,6 @@ pub(super) fn page(results: &Results, rows: &[Row]) -> Page {
 /// Colours of cells in which ours is ahead, behind, and neither.
 const COLOURS: (usize, usize, usize) = (2, 8, 7);
 
-/// The title of the chart.
 const CHART: &str = "Our best engine by the best of the others: right of 1 ours is better";
 
 /// The ratio of each cell: right of 1 ours is better. Points are rounds.

@@ -148,7 +148,6 @@ impl Results {
         })
     }
 
-    /// Rounds and their figures of a store in a cell.
     pub(super) fn figures(&self, cell: &Cell, size: u64, store: &str) -> Vec<(u32, f64)> {
         let of_unit = |unit: &Unit| Some((unit.round, figure(cell, unit.run(cell.step)?)?));
         self.of(cell.program, size, store)
@@ -156,7 +155,6 @@ impl Results {
             .collect()
     }
 
-    /// Why a store has no figure in a cell.
     pub(super) fn failure(&self, cell: &Cell, size: u64, store: &str) -> Option<(Status, String)> {
         self.of(cell.program, size, store).find_map(|unit| {
             // A program that ended before the step came to it failed in another.
@@ -171,7 +169,6 @@ impl Results {
 }
 
 impl Unit {
-    /// The phase of a step.
     fn run(&self, step: &str) -> Option<&Run> {
         use kvzone_core::record::Phase;
         self.runs.iter().find(|run| match step {
@@ -182,7 +179,6 @@ impl Unit {
     }
 }
 
-/// The figure of a cell, in a phase that ended well.
 fn figure(cell: &Cell, run: &Run) -> Option<f64> {
     if run.status != Status::Ok {
         return None;
@@ -225,7 +221,6 @@ fn figure(cell: &Cell, run: &Run) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// A line, in one write.
 fn append(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');

@@ -16,7 +16,6 @@ pub(super) const BEHIND: f64 = 0.9;
 /// Rounds that differ by more of their median are measured again, and then marked.
 pub(super) const UNSTEADY: f64 = 0.3;
 
-/// A cell at a size of values.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) cell: &'static Cell,

@@ -238,7 +238,6 @@ impl Rule {
     }
 }
 
-/// A sentence of a paper, held against what was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Claim {
     pub(super) paper: String,
@@ -353,7 +352,6 @@ pub(super) fn claims_terminal(claims: &[Claim]) -> String {
     format!("{HELD}\n") + &claims.iter().map(line).collect::<String>()
 }
 
-/// Claims as a table.
 pub(super) fn claims_grid(claims: &[Claim]) -> Grid {
     let row = |claim: &Claim| {
         let here = claim.here.clone().unwrap_or_else(|| "-".to_string());

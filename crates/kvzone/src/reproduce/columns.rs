@@ -33,7 +33,6 @@ pub(super) enum Of {
 
 /// Operations a second.
 pub(super) const RATE: &str = "ops/s";
-/// The number from which that is read.
 pub(super) const RATE_OF: Of = Of::Number("/ops_per_second", 1.0);
 pub(super) const READ_OF: Of = Of::Number("/extra/compaction_seconds_read", 1.0);
 

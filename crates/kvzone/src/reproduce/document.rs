@@ -16,7 +16,6 @@ pub(super) fn check(path: &Path, name: &str) -> Result<()> {
     replaced(path, &read(path)?, name, "").map(drop)
 }
 
-/// Replaces what stands between the markers.
 pub(super) fn update(path: &Path, name: &str, text: &str) -> Result<()> {
     let new = replaced(path, &read(path)?, name, text)?;
     fs::write(path, new).map_err(|error| Error::machine("write", path, error))

@@ -34,7 +34,6 @@ pub(super) struct Paper {
     pub(super) rounds: u32,
     /// Sentences for the conditions.
     pub(super) conditions: String,
-    /// The durability of every write.
     pub(super) durability: DurabilityName,
     /// Each store's memory, see [`amount`].
     pub(super) cache: String,
@@ -257,7 +256,6 @@ static FIGURES: LazyLock<std::result::Result<Vec<Figure>, String>> = LazyLock::n
     Ok(all)
 });
 
-/// Every figure there is, paper by paper.
 pub(super) fn all() -> Result<&'static [Figure]> {
     let read = FIGURES.as_ref();
     Ok(read.map_err(|reason| Error::Usage(reason.clone()))?)
@@ -312,7 +310,6 @@ fn describe(error: toml::de::Error) -> String {
     error.to_string()
 }
 
-/// A table with the fields of another over its own.
 fn over(below: &Table, above: &Table) -> Table {
     let mut table = below.clone();
     table.extend(above.clone());

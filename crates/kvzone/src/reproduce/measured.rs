@@ -111,7 +111,6 @@ impl Measured {
         self.stores.first().map_or("", |one| &one.label)
     }
 
-    /// The first store against this one, in the rounds that both ended well.
     pub(super) fn ratio(&self, cell: &Cell) -> Option<Comparison> {
         let ours = self.cell(&cell.workload, cell.point, self.first())?;
         if ours.label == cell.label {

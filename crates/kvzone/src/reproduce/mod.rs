@@ -93,7 +93,6 @@ pub(crate) struct ReproduceArguments {
     update: Option<PathBuf>,
 }
 
-/// Measures a figure, prints it, and writes what was asked for.
 pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
     let figure = find(&arguments.name)?;
     let place = Place::prepare(arguments)?;
@@ -102,7 +101,6 @@ pub(crate) fn run(arguments: &ReproduceArguments) -> Result<ExitCode> {
     Ok(ExitCode::from(if measured.all_well() { 0 } else { 3 }))
 }
 
-/// Names of everything that can be reproduced, with what it is.
 pub(crate) fn presets() -> Result<impl Iterator<Item = (&'static str, &'static str)>> {
     let figures = figure::all()?.iter();
     Ok(figures.map(|figure| (figure.says.name.as_str(), figure.says.title.as_str())))

@@ -147,7 +147,6 @@ impl Shown {
         text + &claims_terminal(&self.claims) + &self.conditions
     }
 
-    /// As a page or a part of a document.
     fn page(&self, title: &str, command: &str) -> Page {
         let mut page = Page::new(title, command);
         for chart in &self.charts {

@@ -15,7 +15,6 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Sets that of a folder's disk.
     pub(super) fn set(directory: &Path, kibibytes: u32) -> Result<ReadAhead> {
         let Some(file) = Disk::of(directory).read_ahead_file() else {
             let reason = "this disk has no read-ahead to set";

@@ -21,7 +21,6 @@ use crate::datasets::{self, Keys};
 use crate::place;
 use crate::run::Stage;
 use crate::run::campaign::{Campaign, Contender};
-use crate::supervisor::Patience;
 
 /// Name of the step whose figures a figure shows, where a load is followed by steps.
 const MEASURED: &str = "measured";
@@ -210,9 +209,7 @@ impl Runner<'_> {
             repeat: self.measured.repeat,
             seed: arguments.seed,
             directory: arguments.dir.clone(),
-            patience: Patience {
-                idle: Duration::from_secs(60),
-            },
+            patience: Duration::from_secs(60),
         })
     }
 
@@ -407,7 +404,6 @@ fn cell_of((point, workload): (usize, &str), label: &str, runs: &[&Run], has_ste
     }
 }
 
-/// A store's operations a second at a point.
 fn peak(measured: &Measured, point: usize, label: &str) -> Option<f64> {
     measured.cell("", point, label)?.median(RATE_OF)
 }

@@ -29,7 +29,6 @@ use super::parse::{
 use super::traced::{self, Speed, parse_speed};
 use crate::datasets::{self, Keys};
 use crate::stores;
-use crate::supervisor::Patience;
 
 /// Operations a second with which a latency to keep begins.
 const FIRST_RATE: f64 = 1_000.0;
@@ -225,7 +224,6 @@ enum Arrivals {
 }
 
 impl RunArguments {
-    /// Adds what the job file says, if there is one.
     pub(crate) fn with_job_file(self, typed: Vec<OsString>) -> Result<RunArguments> {
         let Some(path) = self.job.clone() else {
             return Ok(self);
@@ -233,7 +231,6 @@ impl RunArguments {
         job_file::with_job_file(&path, typed)
     }
 
-    /// Every store that is here, where none was named.
     pub(crate) fn use_all_stores(&mut self) {
         if self.stores.is_empty() {
             self.stores = vec![ALL.to_string()];
@@ -368,15 +365,12 @@ impl RunArguments {
             repeat: self.repeat,
             seed: self.seed,
             directory: self.dir.clone(),
-            patience: Patience {
-                idle: Duration::from_secs_f64(self.patience),
-            },
+            patience: Duration::from_secs_f64(self.patience),
         })
     }
 }
 
 impl RunArguments {
-    /// How keys look, and the sizes that go with them.
     fn key_choice(&self) -> Result<Keys> {
         if let Some(name) = &self.dataset {
             if let Some(own) = datasets::own::parse(name)? {

@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kvzone_core::adapter::Profile;
 use kvzone_core::driver;
@@ -24,7 +25,8 @@ use kvzone_core::statistics::rounds;
 use kvzone_core::workload;
 
 use crate::place::{self, Disk, RunFolder};
-use crate::supervisor::{self, Patience, Watcher, supervise};
+use crate::run::Stage;
+use crate::supervisor::{self, supervise};
 use crate::weather::Weather;
 use crate::{machine, stores};
 
@@ -72,14 +74,7 @@ pub(crate) struct Campaign {
     pub(crate) seed: u64,
     pub(crate) directory: PathBuf,
     /// With a store that does not get on.
-    pub(crate) patience: Patience,
-}
-
-pub(crate) trait Audience: Watcher {
-    /// Another worker begins: `done` of `total` have ended.
-    fn begins(&mut self, done: usize, total: usize, what: &str);
-    /// Something people should know at once.
-    fn note(&mut self, text: &str);
+    pub(crate) patience: Duration,
 }
 
 #[derive(Debug)]
@@ -127,7 +122,6 @@ impl Campaign {
         }
     }
 
-    /// Refuses what cannot be, before anything is opened.
     pub(crate) fn check(&self, directory: &Path) -> Result<()> {
         // First: what checks a load makes its tables.
         let most_keys = self.loads.iter().map(|load| load.keys).max().unwrap_or(0);
@@ -148,7 +142,6 @@ impl Campaign {
         place::check_room(directory, self.room_needed())
     }
 
-    /// Bytes that the hungriest store may need.
     fn room_needed(&self) -> u64 {
         let needed = |load: &Load| {
             // No store keeps all versions of entries that are written again and again.
@@ -166,7 +159,7 @@ impl Campaign {
         directory: &Path,
         contender: &Contender,
         (load, repeat): (&Load, u32),
-        audience: &mut dyn Audience,
+        stage: &mut Stage,
     ) -> Result<supervisor::Outcome> {
         let name = format!(
             "{}-{}-{repeat}",
@@ -175,14 +168,14 @@ impl Campaign {
         );
         let folder = RunFolder::create(directory, &name)?;
         let job = self.job(contender, load, repeat, folder.path());
-        let mut outcome = supervise(&job, self.patience, audience)?;
+        let mut outcome = supervise(&job, self.patience, stage)?;
         if outcome.killed {
             let job = Job {
                 after_kill: true,
                 record: None,
                 ..job
             };
-            let judged = supervise(&job, self.patience, audience)?;
+            let judged = supervise(&job, self.patience, stage)?;
             outcome.runs.extend(judged.runs);
             outcome.notes.extend(judged.notes);
             outcome.stopped |= judged.stopped;
@@ -191,7 +184,7 @@ impl Campaign {
     }
 
     /// Runs everything. An error is one of KVZone's own, or of its arguments.
-    pub(crate) fn run(&self, audience: &mut dyn Audience) -> Result<Outcome> {
+    pub(crate) fn run(&self, stage: &mut Stage) -> Result<Outcome> {
         let directory = place::prepare(&self.directory)?;
         self.check(&directory)?;
         let disk = Disk::of(&directory);
@@ -216,10 +209,10 @@ impl Campaign {
                         load.workload,
                         contender.store
                     );
-                    audience.begins(done, total, &what);
-                    let ended = rest.turn(contender, load, repeat, audience)?;
+                    stage.begins(done, total, &what);
+                    let ended = rest.turn(contender, load, repeat, stage)?;
                     done += usize::from(ended);
-                    if audience.is_stopped() {
+                    if stage.is_stopped() {
                         break 'all;
                     }
                 }
@@ -271,7 +264,7 @@ impl Rest<'_> {
         contender: &Contender,
         load: &Load,
         repeat: u32,
-        audience: &mut dyn Audience,
+        stage: &mut Stage,
     ) -> Result<bool> {
         let known = (
             contender.store.clone() + contender.variant.as_deref().unwrap_or_default(),
@@ -281,12 +274,10 @@ impl Rest<'_> {
             return Ok(true);
         }
         let turn = (load, repeat);
-        let outcome = self
-            .campaign
-            .turn(self.directory, contender, turn, audience)?;
+        let outcome = self.campaign.turn(self.directory, contender, turn, stage)?;
         for run in &outcome.runs {
             if run.status != Status::Ok {
-                audience.note(&what_happened(run));
+                stage.note(&what_happened(run));
             }
             if matches!(run.status, Status::Missing | Status::Unsupported) {
                 self.left_out.insert(known.clone());
@@ -294,7 +285,7 @@ impl Rest<'_> {
         }
         for note in outcome.notes {
             if !self.notes.contains(&note) {
-                audience.note(&note);
+                stage.note(&note);
                 self.notes.push(note);
             }
         }
@@ -303,7 +294,6 @@ impl Rest<'_> {
     }
 }
 
-/// A sentence about a run that did not end well.
 pub(crate) fn what_happened(run: &Run) -> String {
     let reason = run.error.as_deref().unwrap_or("no reason given");
     match run.status {

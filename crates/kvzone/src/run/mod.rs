@@ -28,10 +28,8 @@ use kvzone_core::report::{html, terminal, text};
 use serde::Serialize;
 
 use crate::stop::{STOPPED, Stop};
-use crate::supervisor::Watcher;
 use crate::{output, words};
 pub(crate) use arguments::RunArguments;
-use campaign::Audience;
 
 /// Exit status of a run in which a store failed or was missing.
 const FAILED: u8 = 3;
@@ -79,7 +77,6 @@ pub(crate) fn create(path: &Path) -> Result<(&Path, File)> {
     }
 }
 
-/// Writes text to a file that was created, if one was asked for.
 fn write(file: Option<(&Path, File)>, text: impl Fn() -> String) -> Result<()> {
     let Some((path, mut file)) = file else {
         return Ok(());
@@ -170,10 +167,8 @@ impl Stage {
     pub(crate) fn close(&self) {
         self.bar.finish_and_clear();
     }
-}
 
-impl Watcher for Stage {
-    fn progress(&mut self, stage: &str, operations: u64) {
+    pub(crate) fn progress(&mut self, stage: &str, operations: u64) {
         if self.stage.0 != stage {
             self.stage = (stage.to_string(), Instant::now());
         }
@@ -186,13 +181,13 @@ impl Watcher for Stage {
         self.bar.set_message(message + &self.time_left());
     }
 
-    fn is_stopped(&self) -> bool {
+    /// True once the worker is to be ended.
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stop.is_wanted()
     }
-}
 
-impl Audience for Stage {
-    fn begins(&mut self, done: usize, total: usize, what: &str) {
+    /// Another worker begins: `done` of `total` have ended.
+    pub(crate) fn begins(&mut self, done: usize, total: usize, what: &str) {
         self.what = what.to_string();
         self.stage = (String::new(), Instant::now());
         (self.done, self.total) = (done, total);
@@ -201,7 +196,8 @@ impl Audience for Stage {
         self.bar.set_message(what.to_string());
     }
 
-    fn note(&mut self, text: &str) {
+    /// Says at once what people should know.
+    pub(crate) fn note(&mut self, text: &str) {
         self.bar
             .suspend(|| output::complain(&format!("kvzone: {text}")));
     }

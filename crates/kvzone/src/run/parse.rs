@@ -153,7 +153,6 @@ pub(crate) enum Threads {
 }
 
 impl Threads {
-    /// One number after the other.
     pub(crate) fn each(&self) -> Vec<Threads> {
         match self {
             Threads::Alike(counts) => {

@@ -53,7 +53,6 @@ const FILLED: &str = "alphard-file";
 /// Where a block device to measure on may be named.
 const DEVICE_VARIABLE: &str = "KVZONE_DEVICE";
 
-/// One adapter for each engine, and those with another name.
 pub(super) fn adapters() -> Vec<Box<dyn Adapter>> {
     let engines = cambium::engines();
     let mut adapters: Vec<Box<dyn Adapter>> = Vec::new();
@@ -71,7 +70,6 @@ pub(super) fn adapters() -> Vec<Box<dyn Adapter>> {
     adapters
 }
 
-/// The adapter of an engine.
 pub(super) fn engine(name: &str) -> Option<Cambium> {
     let engines = cambium::engines();
     let kind = engines.iter().find(|kind| kind.name() == name)?.clone();

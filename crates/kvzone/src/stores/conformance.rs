@@ -16,7 +16,6 @@ use kvzone_core::error::Error;
 
 use super::{all, find};
 
-/// A small request with keys of 16 bytes.
 pub(crate) fn request(folder: &Path) -> OpenRequest {
     OpenRequest {
         folder: folder.to_path_buf(),
@@ -116,6 +115,12 @@ fn with(store: &dyn Adapter, request: &OpenRequest, act: impl FnOnce(&mut dyn Se
     open.close().unwrap();
 }
 
+fn each_session(test: &str, run: impl Fn(&dyn Adapter, &OpenRequest, &mut dyn Session)) {
+    each(test, |store, asked| {
+        with(store, asked, |session| run(store, asked, session));
+    });
+}
+
 fn key(number: u32) -> [u8; 16] {
     let mut key = [0; 16];
     key[..4].copy_from_slice(&number.to_be_bytes());
@@ -135,95 +140,87 @@ fn found(session: &mut dyn Session, key: &[u8]) -> Option<Vec<u8>> {
 
 #[test]
 fn what_was_put_is_found_and_what_was_deleted_is_not() {
-    each("put, get, delete", |store, asked| {
-        with(store, asked, |session| {
-            assert_eq!(found(session, &key(1)), None);
-            session.put(&key(1), b"one").unwrap();
-            session.put(&key(2), b"two").unwrap();
-            session.put(&key(1), b"one again").unwrap();
-            assert_eq!(found(session, &key(1)).unwrap(), b"one again");
-            session.delete(&key(1)).unwrap();
-            session.delete(&key(1)).unwrap();
-            session.delete(&key(77)).unwrap();
-            assert_eq!(found(session, &key(1)), None);
-            assert_eq!(found(session, &key(2)).unwrap(), b"two");
-        });
+    each_session("put, get, delete", |_, _, session| {
+        assert_eq!(found(session, &key(1)), None);
+        session.put(&key(1), b"one").unwrap();
+        session.put(&key(2), b"two").unwrap();
+        session.put(&key(1), b"one again").unwrap();
+        assert_eq!(found(session, &key(1)).unwrap(), b"one again");
+        session.delete(&key(1)).unwrap();
+        session.delete(&key(1)).unwrap();
+        session.delete(&key(77)).unwrap();
+        assert_eq!(found(session, &key(1)), None);
+        assert_eq!(found(session, &key(2)).unwrap(), b"two");
     });
 }
 
 #[test]
 fn keys_and_values_may_hold_any_bytes() {
-    each("any bytes", |store, asked| {
-        with(store, asked, |session| {
-            let keys: [&[u8]; 5] = [b"a\0", b"a", b"\0", b"\xff\xff\0\xff", b"a\0\0"];
-            for (number, key) in keys.iter().enumerate() {
-                session
-                    .put(key, format!("\0{number}\0").as_bytes())
-                    .unwrap();
-            }
-            for (number, key) in keys.iter().enumerate() {
-                let value = found(session, key).unwrap();
-                assert_eq!(value, format!("\0{number}\0").as_bytes());
-            }
-            session.put(b"nothing", b"").unwrap();
-            assert_eq!(found(session, b"nothing").unwrap(), b"");
-        });
+    each_session("any bytes", |_, _, session| {
+        let keys: [&[u8]; 5] = [b"a\0", b"a", b"\0", b"\xff\xff\0\xff", b"a\0\0"];
+        for (number, key) in keys.iter().enumerate() {
+            session
+                .put(key, format!("\0{number}\0").as_bytes())
+                .unwrap();
+        }
+        for (number, key) in keys.iter().enumerate() {
+            let value = found(session, key).unwrap();
+            assert_eq!(value, format!("\0{number}\0").as_bytes());
+        }
+        session.put(b"nothing", b"").unwrap();
+        assert_eq!(found(session, b"nothing").unwrap(), b"");
     });
 }
 
 #[test]
 fn large_values_follow_small_ones_in_one_buffer() {
-    each("large values", |store, asked| {
-        with(store, asked, |session| {
-            let large: Vec<u8> = (0..100_000_u32)
-                .map(|number| (number % 251) as u8)
-                .collect();
-            session.put(&key(1), b"small").unwrap();
-            session.put(&key(2), &large).unwrap();
-            let mut value = Vec::new();
-            for _ in 0..3 {
-                assert!(session.get(&key(1), &mut value).unwrap());
-                assert_eq!(value, b"small");
-                assert!(session.get(&key(2), &mut value).unwrap());
-                assert!(value == large, "{}: 100,000 bytes come back", store.name());
-            }
-        });
+    each_session("large values", |store, _, session| {
+        let large: Vec<u8> = (0..100_000_u32)
+            .map(|number| (number % 251) as u8)
+            .collect();
+        session.put(&key(1), b"small").unwrap();
+        session.put(&key(2), &large).unwrap();
+        let mut value = Vec::new();
+        for _ in 0..3 {
+            assert!(session.get(&key(1), &mut value).unwrap());
+            assert_eq!(value, b"small");
+            assert!(session.get(&key(2), &mut value).unwrap());
+            assert!(value == large, "{}: 100,000 bytes come back", store.name());
+        }
     });
 }
 
 #[test]
 fn batches_apply_in_order() {
-    each("batches", |store, asked| {
-        with(store, asked, |session| {
-            session.put(&key(1), b"old").unwrap();
-            let changes = [
-                Change::Put {
-                    key: &key(2),
-                    value: b"first",
-                },
-                Change::Delete { key: &key(1) },
-                Change::Put {
-                    key: &key(2),
-                    value: b"second",
-                },
-                Change::Put {
-                    key: &key(3),
-                    value: b"",
-                },
-                Change::Put {
-                    key: &key(4),
-                    value: b"gone",
-                },
-                Change::Delete { key: &key(4) },
-                Change::Delete { key: &key(99) },
-            ];
-            session.write(&changes).unwrap();
-            session.write(&[]).unwrap();
-            assert_eq!(found(session, &key(1)), None);
-            assert_eq!(found(session, &key(2)).unwrap(), b"second");
-            assert_eq!(found(session, &key(3)).unwrap(), b"");
-            assert_eq!(found(session, &key(4)), None);
-        });
+    each_session("batches", |_, _, session| {
+        session.put(&key(1), b"old").unwrap();
+        let changes = [
+            Change::Put {
+                key: &key(2),
+                value: b"first",
+            },
+            Change::Delete { key: &key(1) },
+            Change::Put {
+                key: &key(2),
+                value: b"second",
+            },
+            Change::Put {
+                key: &key(3),
+                value: b"",
+            },
+            Change::Put {
+                key: &key(4),
+                value: b"gone",
+            },
+            Change::Delete { key: &key(4) },
+            Change::Delete { key: &key(99) },
+        ];
+        session.write(&changes).unwrap();
+        session.write(&[]).unwrap();
+        assert_eq!(found(session, &key(1)), None);
+        assert_eq!(found(session, &key(2)).unwrap(), b"second");
+        assert_eq!(found(session, &key(3)).unwrap(), b"");
+        assert_eq!(found(session, &key(4)), None);
     });
 }
 
@@ -304,29 +301,27 @@ fn scanned(session: &mut dyn Session, from: &[u8], limit: u64) -> Vec<(Vec<u8>, 
 
 #[test]
 fn scans_go_in_key_order_from_a_key_on_or_say_that_they_cannot() {
-    each("scan", |store, asked| {
-        with(store, asked, |session| {
-            for number in (0..100).rev() {
-                session
-                    .put(&key(number * 2), &number.to_be_bytes())
-                    .unwrap();
-            }
-            if store.capabilities_for(asked).ordered {
-                let seen = scanned(session, &key(31), 3);
-                let keys: Vec<_> = seen.iter().map(|(key, _)| key.as_slice()).collect();
-                assert_eq!(keys, [key(32), key(34), key(36)]);
-                assert_eq!(scanned(session, &[], 1000).len(), 100);
-                assert_eq!(scanned(session, &key(190), 1000).len(), 5);
-                assert_eq!(scanned(session, &key(999), 10), []);
-                assert_eq!(scanned(session, &key(0), 0), []);
-            } else {
-                let refused = session.scan(&key(0), 1, &mut |_, _| {});
-                assert!(
-                    matches!(refused, Err(Error::Unsupported { .. })),
-                    "{refused:?}"
-                );
-            }
-        });
+    each_session("scan", |store, asked, session| {
+        for number in (0..100).rev() {
+            session
+                .put(&key(number * 2), &number.to_be_bytes())
+                .unwrap();
+        }
+        if store.capabilities_for(asked).ordered {
+            let seen = scanned(session, &key(31), 3);
+            let keys: Vec<_> = seen.iter().map(|(key, _)| key.as_slice()).collect();
+            assert_eq!(keys, [key(32), key(34), key(36)]);
+            assert_eq!(scanned(session, &[], 1000).len(), 100);
+            assert_eq!(scanned(session, &key(190), 1000).len(), 5);
+            assert_eq!(scanned(session, &key(999), 10), []);
+            assert_eq!(scanned(session, &key(0), 0), []);
+        } else {
+            let refused = session.scan(&key(0), 1, &mut |_, _| {});
+            assert!(
+                matches!(refused, Err(Error::Unsupported { .. })),
+                "{refused:?}"
+            );
+        }
     });
 }
 

@@ -36,13 +36,11 @@ const OPTIONS: [(&str, &str); 6] = [
     ("cleaning", "off"),
 ];
 
-/// Engine `forest`, set as said above.
 pub(super) struct Couchstore {
     forest: Box<dyn Adapter>,
 }
 
 impl Couchstore {
-    /// Wraps the adapter of engine `forest`.
     pub(super) fn new(forest: Box<dyn Adapter>) -> Self {
         Couchstore { forest }
     }

@@ -124,7 +124,7 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
         DurabilityName::Synced => true,
     };
     let mut settings = Settings::new(NAME, request);
-    settings.state("sync", if sync { "on" } else { "off" });
+    settings.state_flag("sync", sync);
     let shares = request.shares();
     let by_budget = |as_shipped, share| if shipped { as_shipped } else { share };
     let cache_bytes = by_budget(8 << 20, shares.cache_bytes);

@@ -95,7 +95,6 @@ const NO_CHOICE: [&str; 7] = [
     "cambium-server",
 ];
 
-/// Names of the stores that are here, and that a person may choose.
 pub(crate) fn choices() -> Vec<String> {
     let is_choice = |store: &dyn Adapter| {
         let is_here = matches!(store.probe(), Availability::Found { .. });

@@ -221,18 +221,6 @@ mod session {
             })
         }
 
-        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-            self.0.change(self.0.level, |table| {
-                table.insert(key, value).map(drop).map_err(failed("insert"))
-            })
-        }
-
-        fn delete(&mut self, key: &[u8]) -> Result<()> {
-            self.0.change(self.0.level, |table| {
-                table.remove(key).map(drop).map_err(failed("remove"))
-            })
-        }
-
         fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
             self.0.change(self.0.level, |table| {
                 for change in changes {

@@ -184,19 +184,15 @@ struct Plan {
     printed: BTreeMap<String, String>,
 }
 
-fn on_or_off(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
-}
-
 fn plan(store: &'static str, request: &OpenRequest) -> Result<Plan> {
     let tuned = request.profile == Profile::Tuned;
     let shipped = request.profile == Profile::Default;
     let mut settings = Settings::new(store, request);
     let durability = request.durability;
-    settings.state("sync", on_or_off(durability == DurabilityName::Synced));
+    settings.state_flag("sync", durability == DurabilityName::Synced);
     let buffered = durability == DurabilityName::Buffered;
-    settings.state("manual_wal_flush", on_or_off(buffered));
-    settings.state("blob_files", on_or_off(store == BLOB));
+    settings.state_flag("manual_wal_flush", buffered);
+    settings.state_flag("blob_files", store == BLOB);
     let shares = request.shares();
     let by_budget = |as_shipped, share| if shipped { as_shipped } else { share };
     let cache_bytes = by_budget(32 << 20, shares.cache_bytes);
@@ -237,7 +233,6 @@ fn processors() -> c_int {
     c_int::try_from(count).unwrap_or(2).max(2)
 }
 
-/// The library, as one of the two stores needs it.
 fn load_for(store: &'static str) -> Result<&'static Loaded> {
     let named = load().map_err(|error| match error {
         Error::Missing { what, remedy, .. } => Error::Missing {

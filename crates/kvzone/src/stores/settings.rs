@@ -19,6 +19,10 @@ pub(super) struct Settings {
     chosen: BTreeMap<String, String>,
 }
 
+fn on_or_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
 impl Settings {
     pub(super) fn new(store: &'static str, request: &OpenRequest) -> Self {
         Settings {
@@ -28,46 +32,53 @@ impl Settings {
         }
     }
 
-    pub(super) fn number(&mut self, name: &str, chosen: u64) -> Result<u64> {
+    fn value<T: ToString>(
+        &mut self,
+        name: &str,
+        chosen: T,
+        expected: &str,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T> {
         let value = match self.overrides.remove(name) {
             None => chosen,
-            Some(text) => size::parse(&text)
-                .map_err(|_| self.malformed(name, &text, "a number, or a size such as 64MiB"))?,
+            Some(text) => parse(&text).ok_or_else(|| {
+                let store = self.store;
+                Error::Usage(format!(
+                    "setting {store}.{name}={text}: expected {expected}"
+                ))
+            })?,
         };
-        self.state(name, value);
+        self.state(name, value.to_string());
         Ok(value)
+    }
+
+    /// A number; an override may be written with a unit of bytes.
+    pub(super) fn number(&mut self, name: &str, chosen: u64) -> Result<u64> {
+        let expected = "a number, or a size such as 64MiB";
+        self.value(name, chosen, expected, |text| size::parse(text).ok())
+    }
+
+    /// A number that the library takes as another type.
+    pub(super) fn fitting<T: TryFrom<u64>>(&mut self, name: &str, chosen: u64) -> Result<T> {
+        let (number, store) = (self.number(name, chosen)?, self.store);
+        let words = || format!("setting {store}.{name}={number} is too large");
+        T::try_from(number).map_err(|_| Error::Usage(words()))
     }
 
     /// A number that must fit a C `int`.
     pub(super) fn int(&mut self, name: &str, chosen: i32) -> Result<i32> {
-        let text = self.overrides.get(name).cloned();
-        let Some(text) = text else {
-            self.state(name, chosen);
-            return Ok(chosen);
-        };
-        self.overrides.remove(name);
-        let value = text
-            .parse()
-            .map_err(|_| self.malformed(name, &text, "a whole number"))?;
-        self.state(name, value);
-        Ok(value)
+        self.value(name, chosen, "a whole number", |text| text.parse().ok())
     }
 
     pub(super) fn share(&mut self, name: &str, chosen: f64) -> Result<f64> {
-        let value = match self.overrides.remove(name) {
-            None => chosen,
-            Some(text) => text
-                .parse()
-                .ok()
-                .filter(|share| (0.0..=1.0).contains(share))
-                .ok_or_else(|| self.malformed(name, &text, "a share from 0 to 1"))?,
-        };
-        self.state(name, value);
-        Ok(value)
+        self.value(name, chosen, "a share from 0 to 1", |text| {
+            let share = text.parse().ok();
+            share.filter(|share| (0.0..=1.0).contains(share))
+        })
     }
 
     pub(super) fn flag(&mut self, name: &str, chosen: bool) -> Result<bool> {
-        let word = self.word(name, if chosen { "on" } else { "off" }, &["on", "off"])?;
+        let word = self.word(name, on_or_off(chosen), &["on", "off"])?;
         Ok(word == "on")
     }
 
@@ -77,16 +88,9 @@ impl Settings {
         chosen: &'static str,
         allowed: &[&'static str],
     ) -> Result<&'static str> {
-        let value = match self.overrides.remove(name) {
-            None => chosen,
-            Some(text) => allowed
-                .iter()
-                .copied()
-                .find(|word| **word == text)
-                .ok_or_else(|| self.malformed(name, &text, &allowed.join(" or ")))?,
-        };
-        self.state(name, value);
-        Ok(value)
+        self.value(name, chosen, &allowed.join(" or "), |text| {
+            allowed.iter().copied().find(|word| *word == text)
+        })
     }
 
     pub(super) fn text(&mut self, name: &str, chosen: &str) -> String {
@@ -101,6 +105,10 @@ impl Settings {
         self.chosen.insert(name.to_string(), value.to_string());
     }
 
+    pub(super) fn state_flag(&mut self, name: &str, on: bool) {
+        self.state(name, on_or_off(on));
+    }
+
     /// Everything that was chosen.
     ///
     /// # Errors
@@ -112,13 +120,6 @@ impl Settings {
         let names = self.chosen.keys().map(String::as_str);
         let words = names::unknown("setting", unknown, names);
         Err(Error::Usage(format!("store {}: {words}", self.store)))
-    }
-
-    fn malformed(&self, name: &str, text: &str, expected: &str) -> Error {
-        Error::Usage(format!(
-            "setting {}.{name}={text}: expected {expected}",
-            self.store
-        ))
     }
 }
 

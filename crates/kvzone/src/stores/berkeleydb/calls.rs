@@ -137,10 +137,8 @@ unsafe fn member<T: Copy>(object: Handle, offset: usize) -> T {
 /// Declares a method: where its pointer lies in the object, and its arguments
 /// behind the object itself.
 macro_rules! methods {
-    ($($(#[$about:meta])* $name:ident at $offset:literal ($($argument:ident: $type:ty),*);)*) => {
+    ($($name:ident at $offset:literal ($($argument:ident: $type:ty),*);)*) => {
         $(
-            $(#[$about])*
-            ///
             /// # Safety
             /// The object must be a live one of the kind that has this method,
             /// made by the version of the library that [`load`] accepts, in a
@@ -157,62 +155,40 @@ macro_rules! methods {
 }
 
 methods! {
-    /// `DB_ENV->open`
+    // Methods of `DB_ENV`.
     environment_open at 1328 (home: Text, flags: u32, mode: c_int);
-    /// `DB_ENV->close`
     environment_close at 488 (flags: u32);
-    /// `DB_ENV->set_cachesize`: GiB and bytes
     set_cachesize at 1632 (gib: u32, bytes: u32, regions: c_int);
-    /// `DB_ENV->set_flags`
     set_flags at 1728 (flags: u32, on: c_int);
-    /// `DB_ENV->set_lk_detect`
     set_lk_detect at 1800 (policy: u32);
-    /// `DB_ENV->set_lg_bsize`
     set_lg_bsize at 1752 (bytes: u32);
-    /// `DB_ENV->set_lg_max`
     set_lg_max at 1776 (bytes: u32);
-    /// `DB_ENV->log_set_config`
     log_set_config at 1112 (flags: u32, on: c_int);
-    /// `DB_ENV->txn_begin`
     txn_begin at 2040 (parent: Object, transaction: *mut Object, flags: u32);
-    /// `DB_ENV->txn_checkpoint`
     txn_checkpoint at 2048 (kib: u32, minutes: u32, flags: u32);
-    /// `DB_ENV->memp_trickle`
     memp_trickle at 1192 (percent: c_int, written: *mut c_int);
-    /// `DB->set_pagesize`
+    // Methods of `DB`.
     set_pagesize at 1248 (bytes: u32);
-    /// `DB->set_h_nelem`
     set_h_nelem at 1192 (entries: u32);
-    /// `DB->set_h_ffactor`
     set_h_ffactor at 1176 (entries: u32);
-    /// `DB->open`
     database_open at 1008 (
         transaction: Object, file: Text, name: Text, kind: c_int, flags: u32, mode: c_int
     );
-    /// `DB->close`
     database_close at 568 (flags: u32);
-    /// `DB->put`
     put at 1024 (transaction: Object, key: *mut Piece, value: *mut Piece, flags: u32);
-    /// `DB->get`
     get at 632 (transaction: Object, key: *mut Piece, value: *mut Piece, flags: u32);
-    /// `DB->del`
     delete at 592 (transaction: Object, key: *mut Piece, flags: u32);
-    /// `DB->sync`
     sync at 1352 (flags: u32);
-    /// `DB->compact`
     compact at 576 (
         transaction: Object, from: *mut Piece, to: *mut Piece, counts: Object, flags: u32,
         end: *mut Piece
     );
-    /// `DB->cursor`
     cursor at 584 (transaction: Object, cursor: *mut Object, flags: u32);
-    /// `DBC->get`
+    // Methods of `DBC`.
     cursor_get at 392 (key: *mut Piece, value: *mut Piece, flags: u32);
-    /// `DBC->close`
     cursor_close at 352 ();
-    /// `DB_TXN->commit`
+    // Methods of `DB_TXN`.
     commit at 240 (flags: u32);
-    /// `DB_TXN->abort`
     abort at 232 ();
 }
 

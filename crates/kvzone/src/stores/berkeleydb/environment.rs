@@ -63,7 +63,6 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    /// Makes or opens the environment of a folder, and recovers it.
     pub(super) fn open(plan: &Plan, folder: &Path) -> Result<Self> {
         let mut object = ptr::null_mut();
         // SAFETY: a place for the new object.
@@ -91,7 +90,6 @@ impl Environment {
         Ok(environment)
     }
 
-    /// Everything that is set before an environment is opened.
     fn configure(&self, plan: &Plan) -> Result<()> {
         let (gib, bytes) = (plan.cache_bytes >> 30, plan.cache_bytes & ((1 << 30) - 1));
         // SAFETY: an environment that is not open, here and in all calls below.

@@ -36,7 +36,7 @@
 use std::collections::BTreeMap;
 
 use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
-use kvzone_core::error::{Error, Result};
+use kvzone_core::error::Result;
 
 use super::library::{Foreign, availability};
 use super::settings::Settings;
@@ -91,20 +91,20 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     let large = tuned && request.expected_value_bytes > SMALL_VALUE_BYTES;
     let cache = by_profile(CACHE_BYTES, request.budget_bytes, request.budget_bytes);
     let cache_bytes = settings.number("cache_bytes", cache)?;
-    let page_bytes = settings.number("page_bytes", if large { 16 << 10 } else { 4096 })?;
+    let page_bytes: u32 = settings.fitting("page_bytes", if large { 16 << 10 } else { 4096 })?;
     let (mut log_buffer, mut log_file, mut checkpoint) = (0, 0, 0);
     if transactional {
         let chosen = by_profile(LOG_BUFFER_BYTES, 1 << 20, 4 << 20);
-        log_buffer = settings.number("log_buffer_bytes", chosen)?;
+        log_buffer = settings.fitting("log_buffer_bytes", chosen)?;
         let chosen = by_profile(LOG_FILE_BYTES, 64 << 20, 64 << 20);
-        log_file = settings.number("log_file_bytes", chosen)?;
+        log_file = settings.fitting("log_file_bytes", chosen)?;
         let chosen = by_profile(64 << 20, 64 << 20, 256 << 20);
         checkpoint = settings.number("checkpoint_bytes", chosen)?;
     }
     let mut expected_entries = 0;
     if hash {
         let chosen = if shipped { 0 } else { request.expected_keys };
-        expected_entries = settings.number("expected_entries", chosen)?;
+        expected_entries = settings.fitting("expected_entries", chosen)?;
     }
     settings.state("sync", request.durability);
     settings.state("compression", "off");
@@ -112,26 +112,22 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
         transactional,
         hash,
         cache_bytes,
-        page_bytes: fitting("page_bytes", page_bytes)?,
-        log_buffer_bytes: fitting("log_buffer_bytes", log_buffer)?,
-        log_file_bytes: fitting("log_file_bytes", log_file)?,
+        page_bytes,
+        log_buffer_bytes: log_buffer,
+        log_file_bytes: log_file,
         checkpoint_bytes: checkpoint,
-        expected_entries: fitting("expected_entries", expected_entries)?,
-        entries_a_page: fitting("page_bytes", entries_a_page(request, page_bytes))?,
+        expected_entries,
+        entries_a_page: entries_a_page(request, page_bytes),
         durability: request.durability,
         printed: settings.finish()?,
     })
 }
 
-/// A number as the library takes it.
-fn fitting(name: &str, number: u64) -> Result<u32> {
-    u32::try_from(number)
-        .map_err(|_| Error::Usage(format!("setting {NAME}.{name}={number} is too large")))
-}
-
-fn entries_a_page(request: &OpenRequest, page_bytes: u64) -> u64 {
+fn entries_a_page(request: &OpenRequest, page_bytes: u32) -> u32 {
     let entry = request.expected_value_bytes + u64::from(request.key_bytes) + ENTRY_BYTES;
-    (page_bytes.saturating_sub(PAGE_HEADER_BYTES) / entry).max(1)
+    let room = u64::from(page_bytes).saturating_sub(PAGE_HEADER_BYTES);
+    // No more than the bytes of a page.
+    (room / entry).max(1) as u32
 }
 
 pub(super) const BERKELEYDB: Foreign = Foreign {

@@ -15,7 +15,6 @@ use super::environment::{Database, Environment, Walk, answer, nothing_said};
 use super::{NAME, Plan};
 use cambium_foreign::library::Handle;
 
-/// Opens the environment of a folder with its database.
 pub(super) fn open(plan: Plan, folder: &Path) -> Result<Arc<dyn OpenStore>> {
     let environment = Environment::open(&plan, folder)?;
     Ok(Arc::new(Open {
@@ -86,7 +85,6 @@ impl Open {
         }
     }
 
-    /// One change by itself, as durable as was asked.
     fn change(&self, change: &Change<'_>) -> Result<()> {
         let applied = self.until_done(|| self.apply(ptr::null_mut(), change))?;
         answer("DB->put or DB->del", applied)?;

@@ -22,7 +22,6 @@ const WANTED: Wanted = Wanted {
 /// Error code of a key that is not there.
 pub(super) const NO_RECORD: i32 = 7;
 
-/// `KCSTR`: bytes of the caller.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Text {
@@ -30,7 +29,6 @@ pub(super) struct Text {
     pub(super) length: usize,
 }
 
-/// `KCREC`: a key and a value of the caller.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(super) struct Record {

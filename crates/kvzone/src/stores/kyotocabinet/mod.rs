@@ -87,8 +87,8 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
         _ => WRITER | CREATE,
     };
     let sync = request.durability == DurabilityName::Synced;
-    settings.state("auto_transaction", on_or_off(mode & AUTO_TRANSACTION != 0));
-    settings.state("sync_after_each_write", on_or_off(sync));
+    settings.state_flag("auto_transaction", mode & AUTO_TRANSACTION != 0);
+    settings.state_flag("sync_after_each_write", sync);
     settings.state("compression", "off");
     let (least, wanted) = if tree {
         (TREE_BUCKETS, request.expected_keys / 10)
@@ -133,10 +133,6 @@ fn file_bytes(request: &OpenRequest, buckets: u64) -> u64 {
     let entry = request.expected_value_bytes + u64::from(request.key_bytes) + ENTRY_BYTES;
     let entries = request.expected_keys.saturating_mul(entry);
     entries.saturating_add(buckets.saturating_mul(BUCKET_BYTES))
-}
-
-fn on_or_off(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
 }
 
 /// Path and tuning as one string: `/folder/store.kch#bnum=...#msiz=...`.

@@ -16,7 +16,6 @@ use super::calls::{Functions, NO_RECORD, Record, Text, load};
 use super::{BatchForm, NAME, Plan};
 use cambium_foreign::library::{Handle, bytes, text};
 
-/// Opens the database of a path with its settings behind it.
 pub(super) fn open(plan: Plan, path: &CString) -> Result<Arc<dyn OpenStore>> {
     let functions = &load()?.functions;
     // SAFETY: takes nothing, answers a new object.

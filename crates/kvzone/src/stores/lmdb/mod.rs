@@ -78,7 +78,7 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     }
     let mut settings = Settings::new(NAME, request);
     let unsynced = request.durability == DurabilityName::Written;
-    settings.state("nosync", if unsynced { "on" } else { "off" });
+    settings.state_flag("nosync", unsynced);
     settings.state("compression", "off");
     let entry = request.expected_value_bytes + u64::from(request.key_bytes) + ENTRY_BYTES;
     let expected = request.expected_keys.saturating_mul(entry);

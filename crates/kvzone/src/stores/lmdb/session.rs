@@ -261,14 +261,6 @@ impl Session for OneThread {
         found
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.open.write(&[Change::Put { key, value }])
-    }
-
-    fn delete(&mut self, key: &[u8]) -> Result<()> {
-        self.open.write(&[Change::Delete { key }])
-    }
-
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
         self.open.write(changes)
     }

@@ -50,7 +50,6 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Makes the three options of their defaults.
     pub(super) fn new(store: &'static str, functions: &'static Functions) -> Result<Self> {
         // SAFETY: takes nothing, answers a new object.
         let options = unsafe { (functions.options_create)() };
@@ -69,13 +68,11 @@ impl Opening {
         })
     }
 
-    /// Calls a setter of the options for a flag.
     pub(super) fn set_flag(&self, setter: unsafe extern "C" fn(Object, c_uchar), on: bool) {
         // SAFETY: the setter is one of `options_set_*`, whose object this is.
         unsafe { setter(self.options.get(), c_uchar::from(on)) };
     }
 
-    /// Calls a setter of the options for an `int`.
     pub(super) fn set_int(&self, setter: unsafe extern "C" fn(Object, c_int), value: c_int) {
         // SAFETY: the setter is one of `options_set_*`, whose object this is.
         unsafe { setter(self.options.get(), value) };
@@ -88,7 +85,6 @@ impl Opening {
         unsafe { setter(self.options.get(), value as usize) };
     }
 
-    /// Makes an LRU cache, which is kept until the database is closed.
     pub(super) fn make_cache(&mut self, capacity_bytes: u64) -> Result<Handle> {
         // SAFETY: takes a number, answers a new object.
         let cache = unsafe { (self.functions.cache_create_lru)(capacity_bytes as usize) };
@@ -111,7 +107,6 @@ impl Opening {
         unsafe { setter(self.write_options.get(), c_uchar::from(on)) };
     }
 
-    /// Opens the database of a folder, making it where there is none.
     pub(super) fn open(self, folder: &Path) -> Result<Arc<Database>> {
         self.set_flag(self.functions.options_set_create_if_missing, true);
         let name = CString::new(folder.as_os_str().as_bytes())
@@ -187,7 +182,6 @@ impl Database {
         words
     }
 
-    /// Compacts all keys.
     pub(super) fn compact(&self) {
         let all = ptr::null();
         // SAFETY: an open database; null bounds mean every key.

@@ -52,16 +52,12 @@ pub(super) trait Dialect: Send + Sync {
     /// The durability that a running server promises, and how it is changed.
     fn promised(&self, connection: &mut Connection) -> Result<(DurabilityName, &'static str)>;
 
-    /// See [`kvzone_core::adapter::Session::scan`].
     fn scan(&self, connection: &mut Connection, from: &[u8], limit: u64) -> Result<Vec<Answer>>;
 
-    /// See [`OpenStore::sync`].
     fn sync(&self, connection: &mut Connection) -> Result<()>;
 
-    /// See [`OpenStore::settle`].
     fn settle(&self, connection: &mut Connection) -> Result<()>;
 
-    /// See [`OpenStore::compact`].
     fn compact(&self, connection: &mut Connection) -> Result<()>;
 
     /// Lines of `name:value`.
@@ -71,7 +67,6 @@ pub(super) trait Dialect: Send + Sync {
     fn shutdown(&self) -> &'static [&'static [u8]];
 }
 
-/// The server that runs already, where one was named, and the settings so far.
 pub(super) fn running(settings: &mut Settings, store: &str) -> Result<Option<Address>> {
     match settings.text(ADDRESS, "").as_str() {
         "" => Ok(None),
@@ -83,7 +78,6 @@ pub(super) fn running(settings: &mut Settings, store: &str) -> Result<Option<Add
     }
 }
 
-/// True if the request names a server that runs already.
 pub(super) fn is_elsewhere(request: &OpenRequest) -> bool {
     let address = request.overrides.get(ADDRESS);
     address.is_some_and(|address| !address.is_empty())
@@ -105,7 +99,6 @@ pub(super) fn capabilities_for(general: Capabilities, request: &OpenRequest) -> 
     }
 }
 
-/// Looks for a program: `--version` of it must answer.
 pub(super) fn probe(program: &Path, remedy: &str) -> Availability {
     let missing = |why: String| Availability::Missing {
         what: format!("{}: {why}", program.display()),
@@ -148,7 +141,6 @@ pub(super) fn call(
     answer.map_err(|error| Error::store(store, name, error))
 }
 
-/// Starts a server, and opens it; `command` gets the path of the socket.
 pub(super) fn start<D: Dialect + 'static>(
     dialect: D,
     request: &OpenRequest,
@@ -175,7 +167,6 @@ pub(super) fn start<D: Dialect + 'static>(
     )))
 }
 
-/// Opens a server that runs already.
 pub(super) fn join<D: Dialect + 'static>(
     dialect: D,
     request: &OpenRequest,
@@ -233,7 +224,6 @@ fn connect(name: &'static str, address: &Address, password: Option<&str>) -> Res
     Ok(connection)
 }
 
-/// The connection, if the server answers commands already.
 fn ping(mut connection: Connection) -> Result<Option<Connection>> {
     let pong = connection.call(&[b"PING"]);
     Ok(pong.is_ok().then_some(connection))

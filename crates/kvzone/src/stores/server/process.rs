@@ -74,7 +74,6 @@ impl ServerProcess {
         })
     }
 
-    /// Refuses a server that has ended.
     pub(super) fn check_running(&mut self) -> Result<()> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -83,7 +82,6 @@ impl ServerProcess {
         }
     }
 
-    /// Waits for a server that was asked to shut down.
     pub(super) fn wait(mut self) -> Result<()> {
         match self.child.wait() {
             Ok(status) if status.success() => Ok(()),

@@ -34,7 +34,7 @@
 use std::collections::BTreeMap;
 
 use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
-use kvzone_core::error::{Error, Result};
+use kvzone_core::error::Result;
 
 use super::library::{Foreign, availability, durabilities, is_tree, refuse_buffered};
 use super::settings::Settings;
@@ -79,7 +79,7 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     let shipped = request.profile == Profile::Default;
     let tuned = request.profile == Profile::Tuned;
     let synced = request.durability == DurabilityName::Synced;
-    settings.state("sync_after_each_write", if synced { "on" } else { "off" });
+    settings.state_flag("sync_after_each_write", synced);
     settings.state("compression", "off");
     settings.state("large", "on");
     let leaf = leaf_bytes(request);
@@ -97,30 +97,22 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
     let (mut leaves, mut nodes) = (0, 0);
     if tree {
         let fit = (request.budget_bytes / leaf).max(1);
-        leaves = settings.number("cached_leaves", if shipped { CACHED_LEAVES } else { fit })?;
-        nodes = settings.number("cached_nodes", CACHED_NODES)?;
+        leaves = settings.fitting("cached_leaves", if shipped { CACHED_LEAVES } else { fit })?;
+        nodes = settings.fitting("cached_nodes", CACHED_NODES)?;
     }
     let power = if tuned { 16 } else { FREE_POOL_POWER };
     let batch = settings.word("batch", "each", &["each", "transaction"])?;
     Ok(Plan {
         tree,
-        buckets: fitting("buckets", settings.number("buckets", buckets)?)?,
-        mapped_bytes: fitting("mapped_bytes", settings.number("mapped_bytes", mapped)?)?,
-        cached_leaves: fitting("cached_leaves", leaves)?,
-        cached_nodes: fitting("cached_nodes", nodes)?,
-        free_pool_power: fitting(
-            "free_pool_power",
-            settings.number("free_pool_power", power as u64)?,
-        )?,
+        buckets: settings.fitting("buckets", buckets)?,
+        mapped_bytes: settings.fitting("mapped_bytes", mapped)?,
+        cached_leaves: leaves,
+        cached_nodes: nodes,
+        free_pool_power: settings.fitting("free_pool_power", power as u64)?,
         transactions: batch == "transaction",
         durability: request.durability,
         printed: settings.finish()?,
     })
-}
-
-fn fitting<T: TryFrom<u64>>(name: &str, number: u64) -> Result<T> {
-    T::try_from(number)
-        .map_err(|_| Error::Usage(format!("setting {NAME}.{name}={number} is too large")))
 }
 
 fn entry_bytes(request: &OpenRequest) -> u64 {
