@@ -4,9 +4,9 @@
 use std::ffi::c_char;
 use std::sync::{Mutex, MutexGuard};
 
-use cambium::{Result, Value};
+use cambium::{Direction, Result};
 use cambium_bindings::walker::Bounds;
-use cambium_bindings::{Walker, c, order};
+use cambium_bindings::{RunWalker, c, order};
 
 use crate::database::snapshot_of;
 use crate::objects::{
@@ -28,7 +28,7 @@ pub extern "C" fn leveldb_create_iterator(
             Some(view) => (*view).clone(),
             None => open.database.view()?,
         };
-        Ok(view.walker(&Bounds::default()))
+        Ok(RunWalker::new(&view, &Bounds::default(), false))
     };
     let iteration = match c::guarded(make, Err) {
         Ok(walker) => Iteration {
@@ -60,7 +60,7 @@ pub extern "C" fn leveldb_iter_valid(iterator: *const leveldb_iterator_t) -> u8 
         let iteration = locked(&iterator)?;
         let walker = iteration.walker.as_ref();
         Ok(u8::from(
-            walker.is_some_and(|walker| walker.key().is_some()),
+            walker.is_some_and(|walker| walker.entry().is_some()),
         ))
     })
 }
@@ -71,7 +71,7 @@ fn locked(iterator: &Mutex<Iteration>) -> Result<MutexGuard<'_, Iteration>> {
     Ok(lock(iterator))
 }
 
-fn go(iterator: *mut leveldb_iterator_t, to: impl FnOnce(&mut Walker) -> Result<()>) {
+fn go(iterator: *mut leveldb_iterator_t, to: impl FnOnce(&mut RunWalker) -> Result<()>) {
     quietly((), || {
         let iterator = look_up(&ITERATORS, iterator)?;
         let mut iteration = locked(&iterator)?;
@@ -90,13 +90,13 @@ fn go(iterator: *mut leveldb_iterator_t, to: impl FnOnce(&mut Walker) -> Result<
 /// Goes to the first entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_seek_to_first(iterator: *mut leveldb_iterator_t) {
-    go(iterator, Walker::seek_to_first);
+    go(iterator, RunWalker::seek_to_first);
 }
 
 /// Goes to the last entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_seek_to_last(iterator: *mut leveldb_iterator_t) {
-    go(iterator, Walker::seek_to_last);
+    go(iterator, RunWalker::seek_to_last);
 }
 
 /// Goes to the first entry at or behind a key.
@@ -115,20 +115,26 @@ pub unsafe extern "C" fn leveldb_iter_seek(
 /// Goes to the next entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_next(iterator: *mut leveldb_iterator_t) {
-    step(iterator, Walker::next);
+    step(iterator, Direction::Forward);
 }
 
 /// Goes to the entry before.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_prev(iterator: *mut leveldb_iterator_t) {
-    step(iterator, Walker::previous);
+    step(iterator, Direction::Reverse);
 }
 
 /// An iterator that stands nowhere, after an error too, stays as it is.
-fn step(iterator: *mut leveldb_iterator_t, to: impl FnOnce(&mut Walker) -> Result<()>) {
-    if leveldb_iter_valid(iterator) != 0 {
-        go(iterator, to);
-    }
+fn step(iterator: *mut leveldb_iterator_t, direction: Direction) {
+    quietly((), || {
+        let iterator = look_up(&ITERATORS, iterator)?;
+        let mut iteration = locked(&iterator)?;
+        let Iteration { walker, status } = &mut *iteration;
+        if let Some(walker) = walker.as_mut().filter(|walker| walker.entry().is_some()) {
+            *status = c::guarded(|| walker.step(direction), Err).err();
+        }
+        Ok(())
+    });
 }
 
 /// The key where it stands, its length in `*klen`, until the iterator moves; null
@@ -141,7 +147,7 @@ pub unsafe extern "C" fn leveldb_iter_key(
     iterator: *const leveldb_iterator_t,
     klen: *mut usize,
 ) -> *const c_char {
-    shown(iterator, klen, |walker| walker.key())
+    shown(iterator, klen, |(key, _)| key)
 }
 
 /// The value where it stands; as of [`leveldb_iter_key`].
@@ -153,26 +159,25 @@ pub unsafe extern "C" fn leveldb_iter_value(
     iterator: *const leveldb_iterator_t,
     vlen: *mut usize,
 ) -> *const c_char {
-    shown(iterator, vlen, |walker| {
-        walker.entry().map(|entry| &entry.value)
-    })
+    shown(iterator, vlen, |(_, value)| value)
 }
 
 fn shown(
     iterator: *const leveldb_iterator_t,
     length: *mut usize,
-    part: impl FnOnce(&Walker) -> Option<&Value>,
+    part: impl for<'w> FnOnce((&'w [u8], &'w [u8])) -> &'w [u8],
 ) -> *const c_char {
     output!(length, 0);
     quietly(std::ptr::null(), || {
         let iterator = look_up(&ITERATORS, iterator)?;
         let iteration = locked(&iterator)?;
-        let Some(value) = iteration.walker.as_ref().and_then(part) else {
+        let entry = iteration.walker.as_ref().and_then(RunWalker::entry);
+        let Some(bytes) = entry.map(part) else {
             return Ok(std::ptr::null());
         };
-        output!(length, value.len());
+        output!(length, bytes.len());
         // The walker keeps it where it is until it moves.
-        Ok(value.as_ptr().cast())
+        Ok(bytes.as_ptr().cast())
     })
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cambium::{Error, Result, WriteBatch};
-use cambium_bindings::{Database, HandleError, Handles, View, Walker};
+use cambium_bindings::{Database, HandleError, Handles, RunWalker, View};
 
 use crate::callbacks::{FilterPolicy, UserComparator};
 
@@ -54,7 +54,7 @@ pub struct OpenDatabase {
 /// An iterator: where it stands, or why it stands nowhere.
 #[derive(Default)]
 pub struct Iteration {
-    pub walker: Option<Walker>,
+    pub walker: Option<RunWalker>,
     pub status: Option<Error>,
 }
 

@@ -10,13 +10,18 @@
 //! CAMBIUM.CHAIN COPY partition since BEGIN
 //! CAMBIUM.CHAIN COPY partition since DATA key value [key value ...]
 //! CAMBIUM.CHAIN COPY partition since END record  copied partition since number
+//! CAMBIUM.CHAIN LEFT partition epoch position  left partition epoch is-known number
 //!                                              refused partition since why, in place of any
 //! ```
+//!
+//! LEFT is what a node asks the head of a chain that it has left, before it removes its copy:
+//! which is the last batch that both have.
 //!
 //! Answers come when there is something to say, and not one for each request: a middle member
 //! acknowledges what its own successor has acknowledged.
 
 mod bringing_up;
+mod left;
 mod reader;
 mod secured;
 
@@ -39,6 +44,7 @@ use crate::keyspace::partitions::Frame;
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::tls::Tls;
+pub use left::Left;
 use reader::read;
 
 /// Bytes that one turn sends of a partition, and of a copy.
@@ -55,6 +61,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub enum Word {
     /// The partitions that it carries.
     Chains(BTreeMap<u8, Carried>),
+    /// The partitions that this node has left, and of which the other one is the head.
+    Left(BTreeMap<u8, Left>),
     /// The window has new frames.
     Frames,
     /// The successor says where it is: whether it is whole, what is committed, its position.
@@ -141,6 +149,7 @@ pub struct Link {
     address: String,
     words: Arc<Mailbox<Word>>,
     ways: BTreeMap<u8, Way>,
+    left: BTreeMap<u8, Left>,
     connection: Option<(Connection, TcpStream)>,
     /// The number of the connection.
     number: u64,
@@ -183,6 +192,7 @@ impl LinkHandle {
             address: address.to_string(),
             words: words.clone(),
             ways: BTreeMap::new(),
+            left: BTreeMap::new(),
             connection: None,
             number: 0,
             feed: None,
@@ -234,7 +244,7 @@ impl Link {
                 }
                 self.hear(word);
             }
-            if self.ways.is_empty() {
+            if self.ways.is_empty() && self.left.is_empty() {
                 self.disconnect();
                 is_busy = false;
                 continue;
@@ -272,6 +282,7 @@ impl Link {
         let now = self.now();
         match word {
             Word::Chains(chains) => self.take_chains(chains),
+            Word::Left(left) => self.take_left(left),
             Word::Frames | Word::Stop => {}
             Word::Opened(partition, since, is_whole, committed, position) => {
                 if self.is_current(partition, since) {
@@ -512,6 +523,7 @@ impl Link {
                 _ => {}
             }
         }
+        self.ask_of_left(now);
         let brings_up = self.rests_until <= now;
         if brings_up {
             self.has_more = self.feed() | self.copy();
