@@ -19,16 +19,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cambium_foreign::redis::{Address, Answer, Connection};
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, no_scan,
-};
+use kvzone_core::adapter::{Adapter, Capabilities, DurabilityName, OpenRequest, no_scan};
 use kvzone_core::error::{Error, Result};
 
 use super::cambium::{Cambium, engine};
+use super::library::Foreign;
 use super::server::{self, Dialect};
 use super::settings::Settings;
 
@@ -52,54 +50,26 @@ const UNSTEADY: [&str; 4] = [
     "reads_per_get",
 ];
 
-pub(super) struct CambiumServer;
-
-impl Adapter for CambiumServer {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "our engines behind cambium-server, over Redis' protocol"
-    }
-
-    fn probe(&self) -> Availability {
-        server::probe(&beside_this(), REMEDY)
-    }
-
-    fn probe_for(&self, request: &OpenRequest) -> Availability {
-        server::probe_for(request, &program(request), REMEDY)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::BEST
-    }
-
-    fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
-        let general = server::capabilities_for(self.capabilities(), request);
-        Capabilities {
-            // The server elsewhere says so itself when it is asked for a range.
-            ordered: server::is_elsewhere(request) || is_ordered(engine_of(request)),
-            ..general
-        }
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(Plan::new(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+pub(super) const CAMBIUM_SERVER: Foreign = Foreign {
+    name: NAME,
+    summary: "our engines behind cambium-server, over Redis' protocol",
+    probe: || server::probe(&beside_this(), REMEDY),
+    capabilities: Capabilities::BEST,
+    capabilities_for: Some(|request, general| Capabilities {
+        // The server elsewhere says so itself when it is asked for a range.
+        ordered: server::is_elsewhere(request) || is_ordered(engine_of(request)),
+        ..general
+    }),
+    server: Some((program, REMEDY)),
+    settings: |request| Ok(Plan::new(request)?.printed),
+    open: |request| {
         let plan = Plan::new(request)?;
         match &plan.address {
             Some(address) => server::join(Spoken, request, address.clone()),
             None => server::start(Spoken, request, |socket| plan.command(request, socket)),
         }
-    }
-
-    fn data_paths(&self, request: &OpenRequest) -> Vec<PathBuf> {
-        server::data_paths(request)
-    }
-}
+    },
+};
 
 /// The program in the folder of this one, or above it, where tests run; else the one that the
 /// shell would find.

@@ -41,6 +41,7 @@ pub(super) const FJALL: Foreign = Foreign {
         ..Capabilities::BEST
     },
     capabilities_for: None,
+    server: None,
     settings: |request| Ok(Plan::new(request)?.printed),
     open: |request| open(&Plan::new(request)?, request),
 };

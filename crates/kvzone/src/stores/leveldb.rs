@@ -154,6 +154,7 @@ pub(super) const LEVELDB: Foreign = Foreign {
         ..Capabilities::BEST
     },
     capabilities_for: None,
+    server: None,
     settings: |request| Ok(plan(request)?.printed),
     open: |request| {
         let plan = plan(request)?;

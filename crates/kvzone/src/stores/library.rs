@@ -11,6 +11,11 @@ use kvzone_core::adapter::{
 };
 use kvzone_core::error::{Error, Result};
 
+use super::server;
+
+/// The program of a server, and how to get it.
+type Server = (fn(&OpenRequest) -> PathBuf, &'static str);
+
 /// A foreign store as data: what [`Adapter`] asks.
 pub(super) struct Foreign {
     pub(super) name: &'static str,
@@ -19,8 +24,16 @@ pub(super) struct Foreign {
     pub(super) capabilities: Capabilities,
     /// What a request changes of them.
     pub(super) capabilities_for: Option<fn(&OpenRequest, Capabilities) -> Capabilities>,
+    pub(super) server: Option<Server>,
     pub(super) settings: fn(&OpenRequest) -> Result<BTreeMap<String, String>>,
     pub(super) open: fn(&OpenRequest) -> Result<Arc<dyn OpenStore>>,
+}
+
+impl Foreign {
+    /// False for a server that runs already.
+    fn is_ours(&self, request: &OpenRequest) -> bool {
+        self.server.is_none() || !server::is_elsewhere(request)
+    }
 }
 
 impl Adapter for Foreign {
@@ -36,13 +49,28 @@ impl Adapter for Foreign {
         (self.probe)()
     }
 
+    fn probe_for(&self, request: &OpenRequest) -> Availability {
+        match self.server {
+            Some((program, remedy)) => server::probe_for(request, &program(request), remedy),
+            None => self.probe(),
+        }
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.capabilities
     }
 
     fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
-        let changed = self.capabilities_for;
-        changed.map_or(self.capabilities, |of| of(request, self.capabilities))
+        let mut general = self.capabilities;
+        // A server that runs already is never closed.
+        general.persistent &= self.is_ours(request);
+        self.capabilities_for
+            .map_or(general, |of| of(request, general))
+    }
+
+    /// The folder; nothing of a server that runs already.
+    fn data_paths(&self, request: &OpenRequest) -> Vec<PathBuf> {
+        Vec::from_iter(self.is_ours(request).then(|| request.folder.clone()))
     }
 
     fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {

@@ -77,8 +77,8 @@ pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     stores.push(Box::new(sqlite::SQLITE));
     stores.push(Box::new(fjall::FJALL));
     stores.push(Box::new(redb::REDB));
-    stores.push(Box::new(redis::Redis));
-    stores.push(Box::new(cambium_server::CambiumServer));
+    stores.push(Box::new(redis::REDIS));
+    stores.push(Box::new(cambium_server::CAMBIUM_SERVER));
     stores.extend(calibration::all());
     stores
 }

@@ -43,6 +43,7 @@ pub(super) const REDB: Foreign = Foreign {
         ..Capabilities::BEST
     },
     capabilities_for: None,
+    server: None,
     settings: |request| Ok(Plan::new(request)?.printed),
     open: |request| open(&Plan::new(request)?, request),
 };

@@ -24,15 +24,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cambium_foreign::redis::{Address, Answer, Connection};
-use kvzone_core::adapter::{
-    Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore, Profile, no_scan,
-};
+use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile, no_scan};
 use kvzone_core::error::{Error, Result};
 
+use super::library::Foreign;
 use super::server::{self, Dialect};
 use super::settings::Settings;
 
@@ -44,42 +42,19 @@ const SHIPPED_SNAPSHOTS: &str = "3600 1 300 100 60 10000";
 /// Between two looks at work in the background.
 const PAUSE: Duration = Duration::from_millis(10);
 
-pub(super) struct Redis;
-
-impl Adapter for Redis {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn summary(&self) -> &'static str {
-        "server with all entries in memory, over its protocol; an append-only log if asked for"
-    }
-
-    fn probe(&self) -> Availability {
-        server::probe(Path::new(PROGRAM), REMEDY)
-    }
-
-    fn probe_for(&self, request: &OpenRequest) -> Availability {
-        server::probe_for(request, &program(request), REMEDY)
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            ordered: false,
-            sizes_its_cache: false,
-            ..Capabilities::BEST
-        }
-    }
-
-    fn capabilities_for(&self, request: &OpenRequest) -> Capabilities {
-        server::capabilities_for(self.capabilities(), request)
-    }
-
-    fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
-        Ok(Plan::new(request)?.printed)
-    }
-
-    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+pub(super) const REDIS: Foreign = Foreign {
+    name: NAME,
+    summary: "server with all entries in memory, over its protocol; an append-only log if asked for",
+    probe: || server::probe(Path::new(PROGRAM), REMEDY),
+    capabilities: Capabilities {
+        ordered: false,
+        sizes_its_cache: false,
+        ..Capabilities::BEST
+    },
+    capabilities_for: None,
+    server: Some((program, REMEDY)),
+    settings: |request| Ok(Plan::new(request)?.printed),
+    open: |request| {
         let plan = Plan::new(request)?;
         let spoken = Spoken {
             folder: request.folder.clone(),
@@ -89,12 +64,8 @@ impl Adapter for Redis {
             Some(address) => server::join(spoken, request, address.clone()),
             None => server::start(spoken, request, |socket| plan.command(request, socket)),
         }
-    }
-
-    fn data_paths(&self, request: &OpenRequest) -> Vec<PathBuf> {
-        server::data_paths(request)
-    }
-}
+    },
+};
 
 fn program(request: &OpenRequest) -> PathBuf {
     let program = request.overrides.get("program");

@@ -270,6 +270,7 @@ pub(super) const ROCKSDB: Foreign = Foreign {
     probe: || probe(PLAIN),
     capabilities: Capabilities::BEST,
     capabilities_for: None,
+    server: None,
     settings: |request| Ok(plan(PLAIN, request)?.printed),
     open: |request| open(PLAIN, request),
 };

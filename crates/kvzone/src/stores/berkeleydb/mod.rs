@@ -148,6 +148,7 @@ pub(super) const BERKELEYDB: Foreign = Foreign {
             ..general
         }
     }),
+    server: None,
     settings: |request| Ok(plan(request)?.printed),
     open: |request| session::open(plan(request)?, &request.folder),
 };

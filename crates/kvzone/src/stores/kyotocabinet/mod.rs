@@ -178,6 +178,7 @@ pub(super) const KYOTOCABINET: Foreign = Foreign {
             ..general
         }
     }),
+    server: None,
     settings: |request| Ok(plan(request)?.printed),
     open: |request| {
         let plan = plan(request)?;

@@ -127,6 +127,7 @@ pub(super) const LMDB: Foreign = Foreign {
         ..Capabilities::BEST
     },
     capabilities_for: None,
+    server: None,
     settings: |request| Ok(plan(request)?.printed),
     open: |request| session::open(&plan(request)?, &request.folder),
 };

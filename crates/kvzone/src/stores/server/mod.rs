@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium_foreign::redis::{Address, Answer, Connection};
-use kvzone_core::adapter::{Availability, Capabilities, DurabilityName, OpenRequest, OpenStore};
+use kvzone_core::adapter::{Availability, DurabilityName, OpenRequest, OpenStore};
 use kvzone_core::error::{Error, Result};
 
 use self::process::ServerProcess;
@@ -81,22 +81,6 @@ pub(super) fn running(settings: &mut Settings, store: &str) -> Result<Option<Add
 pub(super) fn is_elsewhere(request: &OpenRequest) -> bool {
     let address = request.overrides.get(ADDRESS);
     address.is_some_and(|address| !address.is_empty())
-}
-
-/// The folder of a server of ours; nothing of one that runs already.
-pub(super) fn data_paths(request: &OpenRequest) -> Vec<PathBuf> {
-    match is_elsewhere(request) {
-        true => Vec::new(),
-        false => vec![request.folder.clone()],
-    }
-}
-
-/// The capabilities of a server for a request: one that runs already is never closed.
-pub(super) fn capabilities_for(general: Capabilities, request: &OpenRequest) -> Capabilities {
-    Capabilities {
-        persistent: !is_elsewhere(request),
-        ..general
-    }
 }
 
 pub(super) fn probe(program: &Path, remedy: &str) -> Availability {
@@ -246,12 +230,12 @@ fn socket_path(folder: &Path) -> PathBuf {
 mod tests {
     use kvzone_core::adapter::{Adapter, Session};
 
-    use super::super::cambium_server::CambiumServer;
+    use super::super::cambium_server::CAMBIUM_SERVER;
     use super::super::conformance::request;
     use super::*;
 
     fn session(request: &OpenRequest) -> Result<Box<dyn Session>> {
-        CambiumServer.open(request)?.session()
+        CAMBIUM_SERVER.open(request)?.session()
     }
 
     fn has(request: &OpenRequest, key: &[u8]) -> bool {
@@ -261,12 +245,12 @@ mod tests {
 
     #[test]
     fn a_server_that_runs_already_is_measured_only_where_nothing_is_lost() {
-        if let Availability::Missing { what, remedy } = CambiumServer.probe() {
+        if let Availability::Missing { what, remedy } = CAMBIUM_SERVER.probe() {
             eprintln!("SKIPPED: {what}; to get it: {remedy}");
             return;
         }
         let folder = tempfile::tempdir().unwrap();
-        let server = CambiumServer.open(&request(folder.path())).unwrap();
+        let server = CAMBIUM_SERVER.open(&request(folder.path())).unwrap();
         let socket = socket_path(folder.path());
         let elsewhere = |run: &str| {
             let mut asked = request(&folder.path().join(run));
@@ -302,8 +286,8 @@ mod tests {
             words.contains("its writes are written, and synced ones"),
             "{words}"
         );
-        assert!(!CambiumServer.capabilities_for(&synced).persistent);
-        assert!(CambiumServer.data_paths(&synced).is_empty());
+        assert!(!CAMBIUM_SERVER.capabilities_for(&synced).persistent);
+        assert!(CAMBIUM_SERVER.data_paths(&synced).is_empty());
         drop(somebody);
         server.close().unwrap();
     }

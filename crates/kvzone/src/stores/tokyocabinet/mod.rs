@@ -152,6 +152,7 @@ pub(super) const TOKYOCABINET: Foreign = Foreign {
             ..general
         }
     }),
+    server: None,
     settings: |request| Ok(plan(request)?.printed),
     open: |request| session::open(plan(request)?, &request.folder),
 };
