@@ -59,7 +59,7 @@ pub struct Iteration {
     pub state: Mutex<Walk>,
 }
 
-/// What moves an iterator.
+/// The walker of an iterator, and why its last move failed.
 #[derive(Default)]
 pub struct Walk {
     pub walker: Option<RunWalker>,
