@@ -30,7 +30,7 @@ const FREE: u64 = 125;
 const EXPECTED: u64 = 800;
 /// A flush is at its end some time after its last change: it syncs. In thousandths.
 const WITH_SYNC: u64 = 1100;
-/// Of a thousand changes, so many tell how long all take.
+/// Thousandths of its changes that a flush applies before they tell how long it takes.
 const TELLING: u64 = 10;
 /// A shorter delay is not worth a sleep. Few long sleeps leave the percentiles of writes alone;
 /// many short ones do not.

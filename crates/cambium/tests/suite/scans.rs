@@ -120,7 +120,7 @@ fn the_ends_of_visits_meet() {
             front.extend(back.into_iter().rev());
             assert_eq!(front, (10..20).collect::<Vec<_>>(), "{way:b}");
         }
-        // What was visited to the end leaves nothing for the other end, until it goes back.
+        // A visit to the end leaves nothing for the other end, until the front goes back.
         let mut entries = store.scan(..key(15)).unwrap();
         _ = entries.visit(|_, _| ControlFlow::Continue(())).unwrap();
         entries.seek_back(key(12)).unwrap();
