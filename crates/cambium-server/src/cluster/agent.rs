@@ -28,6 +28,8 @@ pub enum Word {
     Refresh,
     /// A member's report about its successor.
     Report(u16, Report),
+    /// The server is to stop: other members become the heads of its chains.
+    StepDown,
     /// The server stops.
     Stop,
 }
@@ -43,6 +45,8 @@ pub struct Agent {
     clock: Arc<dyn Clock>,
     /// Reports that etcd does not have yet.
     reports: BTreeMap<u16, Report>,
+    /// The server is to stop.
+    steps_down: bool,
     /// The last failure, which is told once.
     failure: Option<String>,
 }
@@ -78,6 +82,7 @@ impl Agent {
             words,
             clock,
             reports: BTreeMap::new(),
+            steps_down: false,
             failure: None,
         };
         agent.register().map_err(|error| error.to_string())?;
@@ -144,6 +149,7 @@ impl Agent {
                 match word {
                     Word::Refresh => {}
                     Word::Report(partition, report) => _ = self.reports.insert(partition, report),
+                    Word::StepDown => self.steps_down = true,
                     Word::Stop => {
                         if let Some(lease) = self.lease {
                             // Without it the lease ends by itself.
@@ -189,7 +195,7 @@ impl Agent {
             self.stand(lease)?;
             seen = self.see()?;
         }
-        if self.control(&seen)? > 0 {
+        if self.step_down(&seen)? + self.control(&seen)? > 0 {
             seen = self.see()?;
             self.show(&seen, until);
         }
@@ -220,6 +226,18 @@ impl Agent {
 
     fn see(&self) -> etcd::Result<Seen> {
         self.registry.read(self.meta())
+    }
+
+    /// Lets other members become the heads of this node's chains, if the server is to stop.
+    fn step_down(&self, seen: &Seen) -> etcd::Result<usize> {
+        if !self.steps_down {
+            return Ok(0);
+        }
+        let changes = control::step_down(&seen.view, &self.joined.wanted.node);
+        for (partition, chain) in &changes {
+            self.registry.change(seen, *partition, chain, None)?;
+        }
+        Ok(changes.len())
     }
 
     /// Changes the chains that have to be, if this node is the controller.

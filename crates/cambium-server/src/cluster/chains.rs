@@ -72,6 +72,8 @@ pub struct Chains {
     pub(super) discarded: u64,
     /// By partition: the epoch whose report the agent has.
     reported: Vec<u64>,
+    /// The server is to stop, at this moment at the latest.
+    stops_by: Option<Duration>,
 }
 
 /// The consequences of a new view.
@@ -100,6 +102,7 @@ impl Chains {
             reconfigurations: 0,
             discarded: 0,
             reported: vec![0; partitions],
+            stops_by: None,
         }
     }
 
@@ -396,6 +399,22 @@ impl Chains {
     /// Bytes of the frames behind a batch, as far as the window has them.
     pub(super) fn bytes_behind(&self, partition: u8, number: u64) -> u64 {
         self.shared.window.bytes_behind(partition, number)
+    }
+
+    /// The server is to stop, and the chains that it is the head of go to other members first.
+    /// True once they have, or half a lease later: the chains then go on as after a failure.
+    pub fn step_down(&mut self, partitions: &Partitions) -> bool {
+        let is_handed_over =
+            |replica: &Replica| !replica.is_head() || replica.chain().serving().nth(1).is_none();
+        if partitions.replicas.iter().all(is_handed_over) || !partitions.is_fresh {
+            return true;
+        }
+        let (now, agent) = (partitions.now, &self.shared.agent);
+        let stops_by = *self.stops_by.get_or_insert_with(|| {
+            agent.send([agent::Word::StepDown]);
+            now + self.shared.lease / 2
+        });
+        now >= stops_by
     }
 
     /// The server stops.

@@ -133,6 +133,14 @@ impl Executor {
         }
     }
 
+    /// The server is to stop. True if it may: no chain waits for this node to hand it over.
+    pub(super) fn step_down(&mut self) -> bool {
+        match (&mut self.server.chains, &self.server.keyspace.partitions) {
+            (Some(chains), Some(partitions)) => chains.step_down(partitions),
+            _ => true,
+        }
+    }
+
     /// Tells predecessors what is committed, and lets answers go that waited for it.
     pub(super) fn settle(&mut self) {
         let server = &mut self.server;

@@ -299,6 +299,62 @@ fn what_an_async_chain_loses_is_the_last_of_one_head() {
     cluster.settle();
 }
 
+/// The head hands its chains over before it stops.
+#[test]
+fn an_orderly_stop_of_an_async_head_loses_nothing() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Async);
+    let mut client = cluster.client();
+    for turn in 0..3 {
+        // Members are behind the heads.
+        cluster.ways.iter().for_each(|way| way.slow(100));
+        for number in 0..200 {
+            client.call(&format!("SET k{number} {turn}"));
+        }
+        let node = head_of(&cluster, turn);
+        cluster.nodes[node].take().unwrap().terminate();
+        for number in 0..200 {
+            assert_eq!(client.call(&format!("GET k{number}")), turn.to_string());
+        }
+        cluster.ways.iter().for_each(|way| way.mend());
+        cluster.start_node(node);
+        cluster.settle();
+    }
+    let mut client = cluster.client();
+    for (_, address) in &cluster.places {
+        let info = client.call_at(address, &["INFO", "cluster"]).unwrap();
+        assert!(info.contains("discarded_batches:0"), "{info}");
+    }
+}
+
+/// A head whose batches do not arrive stops all the same: by itself, or at the second signal.
+#[test]
+fn a_stop_does_not_wait_for_members_that_cannot_be_reached() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Async);
+    let mut client = cluster.client();
+    for turn in 0..2 {
+        cluster.ways.iter().for_each(|way| way.stop(0));
+        for number in 0..20 {
+            client.call(&format!("SET k{number} {turn}"));
+        }
+        let node = head_of(&cluster, turn);
+        let mut server = cluster.nodes[node].take().unwrap();
+        server.signal("TERM");
+        let early = server.wait(Duration::from_millis(300));
+        assert_eq!(early, None, "the node waits for the hand-over");
+        if turn == 0 {
+            let ended = server.wait(Duration::from_secs(20)).unwrap();
+            assert!(ended.success(), "{ended}");
+        } else {
+            server.signal("TERM");
+            let ended = server.wait(Duration::from_secs(5)).unwrap();
+            assert_eq!(ended.code(), Some(128 + 15));
+        }
+        cluster.ways.iter().for_each(|way| way.mend());
+        cluster.start_node(node);
+        cluster.settle();
+    }
+}
+
 /// A head writes alone, dies, and the chain goes on without what it wrote. It comes back, and
 /// later brings another member up from its own log, which has those writes still.
 #[test]
