@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium_cluster::replica::Replica;
-use cambium_cluster::topology::{Acknowledgement, State, View};
+use cambium_cluster::topology::{Acknowledgement, Progress, State, View};
 use cambium_io::sync::atomic::Ordering;
 
 use super::agent;
@@ -20,6 +20,9 @@ use crate::messages::{Handle, Output};
 /// Batches of a partition that the head may be ahead where writes do not wait for the others:
 /// what a loss of the head can cost at most.
 pub const MOST_LAG: u64 = 10_000;
+
+/// Least time between two reports of how far successors are brought up.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A predecessor that waits for acknowledgements.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +75,10 @@ pub struct Chains {
     pub(super) discarded: u64,
     /// By partition: the epoch whose report the agent has.
     reported: Vec<u64>,
+    /// By partition: a copy that the successor of an epoch gets, and its entries.
+    pub(super) copying: Vec<Option<(u64, (u64, u64))>>,
+    /// How far successors are brought up, as the agent knows, and since when it does.
+    progress: (BTreeMap<u16, Progress>, Duration),
     /// The server is to stop, at this moment at the latest.
     stops_by: Option<Duration>,
 }
@@ -102,6 +109,8 @@ impl Chains {
             reconfigurations: 0,
             discarded: 0,
             reported: vec![0; partitions],
+            copying: vec![None; partitions],
+            progress: Default::default(),
             stops_by: None,
         }
     }
@@ -206,7 +215,27 @@ impl Chains {
         learned.lost = lost.into_iter().map(|waiting| waiting.answer).collect();
         self.view = view;
         self.lay_links(partitions);
+        self.tell_progress(now, partitions);
         learned
+    }
+
+    /// Tells the agent how far successors are brought up, if that has changed.
+    fn tell_progress(&mut self, now: Duration, partitions: &Partitions) {
+        let (told, at) = &self.progress;
+        if now < *at + PROGRESS_INTERVAL {
+            return;
+        }
+        let replicas = (0..).zip(&partitions.replicas);
+        let progress = replicas
+            .filter_map(|(place, replica)| {
+                Some((u16::from(place), self.progress_of(place, replica)?))
+            })
+            .collect();
+        if *told != progress {
+            let word = agent::Word::Progress(progress.clone());
+            self.shared.agent.send([word]);
+            self.progress = (progress, now);
+        }
     }
 
     /// Gives each link the partitions that it carries; ends those that carry none.
@@ -309,6 +338,15 @@ impl Chains {
                 self.discarded += batches;
                 return;
             }
+            ChainEvent::Copying {
+                partition,
+                since,
+                entries,
+            } => {
+                let copying = entries.map(|entries| (*since, entries));
+                self.copying[usize::from(*partition)] = copying;
+                return;
+            }
             ChainEvent::Acked { partition, .. } | ChainEvent::CaughtUp { partition, .. } => {
                 (*partition, partitions.replica(*partition))
             }
@@ -322,7 +360,7 @@ impl Chains {
                 self.ages.acknowledge(partition, replica.acked_number());
             }
             ChainEvent::CaughtUp { since, .. } => replica.caught_up(*since),
-            ChainEvent::View(..) | ChainEvent::Discarded(..) => {}
+            ChainEvent::View(..) | ChainEvent::Discarded(..) | ChainEvent::Copying { .. } => {}
         }
         self.report(partition, partitions);
     }

@@ -55,6 +55,16 @@ pub enum ChainEvent {
         /// The number.
         number: u64,
     },
+    /// The successor of a partition gets a copy: the entries that it was sent, and about how
+    /// many there are. `None` at the end of the copy.
+    Copying {
+        /// The partition.
+        partition: u8,
+        /// Since when it is the successor.
+        since: u64,
+        /// Entries.
+        entries: Option<(u64, u64)>,
+    },
     /// A former head has so many batches that the chain went on without: a copy replaces them.
     Discarded(u64),
     /// The successor of a partition gets frames as they are made.
