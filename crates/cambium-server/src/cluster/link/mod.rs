@@ -19,6 +19,7 @@
 mod bringing_up;
 mod reader;
 mod secured;
+mod silence;
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -26,7 +27,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium_cluster::position::{Position, Resume};
-use cambium_cluster::topology::Report;
 use cambium_foreign::redis::Connection;
 use cambium_io::environment::Clock;
 use std::thread;
@@ -40,6 +40,7 @@ use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::tls::Tls;
 use reader::read;
+use silence::Accusations;
 
 /// Bytes that one turn sends of a partition, and of a copy.
 const TURN_BYTES: usize = 1 << 20;
@@ -158,6 +159,7 @@ pub struct Link {
     connects_from: Duration,
     /// Since when the successor answers errors, and the last time that it did.
     refusing: Option<(Duration, Duration)>,
+    accusations: Accusations,
     pinged: Duration,
 }
 
@@ -193,6 +195,7 @@ impl LinkHandle {
             failure: String::new(),
             connects_from: Duration::ZERO,
             refusing: None,
+            accusations: Accusations::default(),
             pinged: Duration::ZERO,
         };
         thread::Builder::new()
@@ -307,15 +310,6 @@ impl Link {
                 self.refusing = Some((recent.map_or(now, |(since, _)| since), now));
             }
             Word::Broken(..) | Word::Greeted(_) => {}
-        }
-    }
-
-    /// There is no connection. A reason is told once.
-    fn fail(&mut self, why: String) {
-        self.failing.get_or_insert(self.now());
-        if self.failure != why {
-            tracing::warn!(to = self.to, error = why, "no connection to the successor");
-            self.failure = why;
         }
     }
 
@@ -450,38 +444,6 @@ impl Link {
 
     fn say(&self, event: ChainEvent) {
         self.shared.inbox.send([Event::Chain(event)]);
-    }
-
-    fn accuse(&self, partition: u8, epoch: u64) {
-        let report = Report {
-            epoch,
-            node: self.shared.me.clone(),
-            is_unreachable: true,
-            ..Report::default()
-        };
-        let word = agent::Word::Report(u16::from(partition), report);
-        self.shared.agent.send([word]);
-    }
-
-    fn is_long_ago(&self, moment: Duration) -> bool {
-        self.now().saturating_sub(moment) > self.shared.lease / 2
-    }
-
-    /// The controller hears of a successor that cannot be reached, or takes nothing, for half a
-    /// lease.
-    fn report_silence(&mut self) {
-        let is_silent = self.failing.is_some_and(|since| self.is_long_ago(since));
-        let refuses = self
-            .refusing
-            .is_some_and(|(since, last)| self.is_long_ago(since) && !self.is_long_ago(last));
-        if is_silent || refuses {
-            for (partition, way) in &self.ways {
-                self.accuse(*partition, way.of.epoch);
-            }
-            let now = self.now();
-            self.failing = self.failing.map(|_| now);
-            self.refusing = self.refusing.map(|(_, last)| (now, last));
-        }
     }
 
     /// Sends what there is to send; true if there is more.

@@ -221,6 +221,30 @@ fn a_connection_that_is_given_up_does_not_keep_the_acknowledgements() {
     }
 }
 
+/// A head that reaches no other node goes on alone, and changes its chains less and less often.
+#[test]
+fn a_head_whose_own_network_is_cut_does_not_change_its_chains_without_end() {
+    let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let head = head_of(&cluster, 0);
+    let mut client = cluster.client();
+    client.call("SET oak before");
+    let others = || (0..3).filter(|node| *node != head);
+    others().for_each(|node| cluster.ways[node].cut(true));
+    eventually("the head is alone", || {
+        cluster.view().chains[0].serving().count() == 1
+    });
+    let epoch = || cluster.view().chains[0].epoch;
+    std::thread::sleep(Duration::from_secs(3 * LEASE));
+    let before = epoch();
+    std::thread::sleep(Duration::from_secs(5 * LEASE));
+    // Each report changes the chain three times; one every half a lease would come to 30.
+    let changes = epoch() - before;
+    assert!((3..=15).contains(&changes), "{changes} changes");
+    others().for_each(|node| cluster.ways[node].mend());
+    cluster.settle();
+    assert_eq!(client.call("GET oak"), "before");
+}
+
 /// A successor that refuses what it is sent is asked again after a pause, and no member.
 #[test]
 fn a_member_without_room_on_its_disk_is_left_behind() {
