@@ -11,10 +11,10 @@ use super::harness::{Cluster, ClusterClient, LEASE, eventually, name};
 
 /// What a writer was answered: by key, the last value that was acknowledged, and all that it
 /// has sent since.
-type Written = BTreeMap<String, (u64, Vec<u64>)>;
+pub(super) type Written = BTreeMap<String, (u64, Vec<u64>)>;
 
 /// Clients that write and count while `disturb` runs. Each key has one writer.
-fn load(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster)) -> Written {
+pub(super) fn load(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster)) -> Written {
     let is_over = AtomicBool::new(false);
     let clients: Vec<_> = (0..4).map(|_| cluster.client()).collect();
     std::thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn load(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster)) -> Written {
 }
 
 /// Each key has the last value that was acknowledged, or one that was sent later.
-fn verify(cluster: &Cluster, written: &Written) {
+pub(super) fn verify(cluster: &Cluster, written: &Written) {
     let mut client = cluster.client();
     let mut acknowledged = 0;
     for (key, (last, sent)) in written {
@@ -101,7 +101,7 @@ fn copies(cluster: &Cluster, client: &mut ClusterClient, key: &str) -> Vec<Optio
         .collect()
 }
 
-fn head_of(cluster: &Cluster, partition: usize) -> usize {
+pub(super) fn head_of(cluster: &Cluster, partition: usize) -> usize {
     let view = cluster.view();
     let head = view.chains[partition].head().unwrap().node.clone();
     (0..cluster.nodes.len())
