@@ -17,6 +17,7 @@
 //! acknowledges what its own successor has acknowledged.
 
 mod bringing_up;
+mod handle;
 mod reader;
 mod secured;
 mod silence;
@@ -29,6 +30,7 @@ use std::time::Duration;
 use cambium_cluster::position::{Position, Resume};
 use cambium_foreign::redis::Connection;
 use cambium_io::environment::Clock;
+use cambium_io::sync::Mutex;
 use std::thread;
 
 use super::ChainEvent;
@@ -39,8 +41,9 @@ use crate::keyspace::partitions::Frame;
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::tls::Tls;
+pub use handle::{Carried, LinkHandle, Word};
 use reader::read;
-use silence::Accusations;
+pub use silence::Accusations;
 
 /// Bytes that one turn sends of a partition, and of a copy.
 const TURN_BYTES: usize = 1 << 20;
@@ -50,42 +53,6 @@ const MOST_ANSWER_BYTES: u64 = 1 << 16;
 const IDLE: Duration = Duration::from_millis(250);
 /// Between two attempts at what has failed.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// A message to a link.
-#[derive(Debug)]
-pub enum Word {
-    /// The partitions that it carries.
-    Chains(BTreeMap<u8, Carried>),
-    /// The window has new frames.
-    Frames,
-    /// The successor says where it is: whether it is whole, what is committed, its position.
-    Opened(u8, u64, bool, u64, Position),
-    /// The successor has the whole copy.
-    Copied(u8, u64, u64),
-    /// The successor refuses what it was sent.
-    Refused(u8, u64),
-    /// The connection of this number has ended, and why.
-    Broken(u64, String),
-    /// The successor answers an error: its disk may be full.
-    Refusing,
-    /// The successor has greeted on the connection of this number.
-    Greeted(u64),
-    /// The link ends.
-    Stop,
-}
-
-/// A partition that a link carries.
-#[derive(Clone, Copy, Debug)]
-pub struct Carried {
-    /// The epoch since which the successor is that. Requests and answers carry it.
-    pub since: u64,
-    /// The epoch of the chain.
-    pub epoch: u64,
-    /// The epoch since which the head is that: no batch that is made now is of an older one.
-    pub head_since: u64,
-    /// The successor serves.
-    pub is_serving: bool,
-}
 
 /// The parts that all links of a node share.
 #[derive(Clone)]
@@ -108,6 +75,8 @@ pub struct Shared {
     pub history: Arc<History>,
     /// The monotonic clock.
     pub clock: Arc<dyn Clock>,
+    /// By successor. They outlive its link, which ends while another member is brought up.
+    pub accusations: Arc<Mutex<BTreeMap<String, Accusations>>>,
     /// A node that is silent for longer is not there.
     pub lease: Duration,
 }
@@ -159,59 +128,7 @@ pub struct Link {
     connects_from: Duration,
     /// Since when the successor answers errors, and the last time that it did.
     refusing: Option<(Duration, Duration)>,
-    accusations: Accusations,
     pinged: Duration,
-}
-
-/// The way to a link.
-#[derive(Debug)]
-pub struct LinkHandle {
-    /// The address of the successor.
-    pub address: String,
-    /// Messages to the link.
-    pub words: Arc<Mailbox<Word>>,
-}
-
-impl LinkHandle {
-    /// Starts a link to a node.
-    ///
-    /// # Errors
-    /// The system has no thread left.
-    pub fn start(shared: Shared, to: &str, address: &str) -> std::io::Result<LinkHandle> {
-        let words: Arc<Mailbox<Word>> = Arc::default();
-        let link = Link {
-            shared,
-            to: to.to_string(),
-            address: address.to_string(),
-            words: words.clone(),
-            ways: BTreeMap::new(),
-            connection: None,
-            number: 0,
-            feed: None,
-            copy: None,
-            rests_until: Duration::ZERO,
-            has_more: false,
-            failing: None,
-            failure: String::new(),
-            connects_from: Duration::ZERO,
-            refusing: None,
-            accusations: Accusations::default(),
-            pinged: Duration::ZERO,
-        };
-        thread::Builder::new()
-            .name(format!("to {to}"))
-            .spawn(move || link.run())?;
-        Ok(LinkHandle {
-            address: address.to_string(),
-            words,
-        })
-    }
-}
-
-impl Drop for LinkHandle {
-    fn drop(&mut self) {
-        self.words.send([Word::Stop]);
-    }
 }
 
 type Lost = cambium_foreign::redis::Error;

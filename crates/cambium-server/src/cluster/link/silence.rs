@@ -14,7 +14,7 @@ const MOST_LEASES: u32 = 8;
 /// reports doubles. A member that cannot be reached leaves the chain and is brought up anew each
 /// time, so that each report changes the chain twice.
 #[derive(Debug, Default)]
-pub(super) struct Accusations {
+pub struct Accusations {
     /// The last report, and the least time until the next one.
     last: Option<(Duration, Duration)>,
 }
@@ -59,6 +59,13 @@ impl Link {
         self.now().saturating_sub(moment) > self.shared.lease / 2
     }
 
+    fn is_due(&self, now: Duration) -> bool {
+        let accusations = self.shared.accusations.lock();
+        let mut accusations = accusations.unwrap_or_else(|poisoned| poisoned.into_inner());
+        let own = accusations.entry(self.to.clone()).or_default();
+        own.are_due(now, self.shared.lease)
+    }
+
     /// The controller hears of a successor that cannot be reached, or takes nothing, for half a
     /// lease; each half lease of one that serves, since writes wait for it.
     pub(super) fn report_silence(&mut self) {
@@ -71,7 +78,7 @@ impl Link {
         }
         let now = self.now();
         let brings_up = self.ways.values().any(|way| !way.of.is_serving);
-        let is_due = brings_up && self.accusations.are_due(now, self.shared.lease);
+        let is_due = brings_up && self.is_due(now);
         for (partition, way) in &self.ways {
             if way.of.is_serving || is_due {
                 self.accuse(*partition, way.of.epoch);

@@ -237,9 +237,9 @@ fn a_head_whose_own_network_is_cut_does_not_change_its_chains_without_end() {
     std::thread::sleep(Duration::from_secs(3 * LEASE));
     let before = epoch();
     std::thread::sleep(Duration::from_secs(5 * LEASE));
-    // Each report changes the chain three times; one every half a lease would come to 30.
+    // Each report changes the chain twice or three times; one every half a lease would come to 30.
     let changes = epoch() - before;
-    assert!((3..=15).contains(&changes), "{changes} changes");
+    assert!((2..=18).contains(&changes), "{changes} changes");
     others().for_each(|node| cluster.ways[node].mend());
     cluster.settle();
     assert_eq!(client.call("GET oak"), "before");
