@@ -1,7 +1,8 @@
 //! Ranges, directions, cursors and resume tokens.
 
 use std::ops::{
-    Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
+    Bound, ControlFlow, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo,
+    RangeToInclusive,
 };
 
 use cambium_base::{Error, Result, Value};
@@ -215,11 +216,29 @@ pub struct Entry {
     pub value: Value,
 }
 
+/// Called with key and value of an entry; goes on to the next one or breaks off.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
 /// Walks entries of the state at the cursor's creation. It holds its engine
 /// and pins its version; after the store's `close` it answers `Closed`.
 pub trait Cursor: Send {
     /// The next entry in the cursor's direction, or `None` at the end.
     fn next(&mut self) -> Result<Option<Entry>>;
+
+    /// Hands key and value of one entry after the other to `visit`, until it breaks off or
+    /// there are no more: says which. An engine shows entries where they lie, without the
+    /// copies and counts that keep an [`Entry`] alive.
+    ///
+    /// # Errors
+    /// Those of [`Cursor::next`], behind the entries before it.
+    fn visit(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+        while let Some(entry) = self.next()? {
+            if visit(&entry.key, &entry.value).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
 
     /// The key of the next entry alone. An engine that knows keys without their
     /// values reads no values for it.

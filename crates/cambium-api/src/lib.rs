@@ -42,7 +42,7 @@ pub use batch::{Operation, Precondition, Special, WriteBatch};
 pub use cambium_base::{Conflict, Durability, Error, Result, SequenceNumber, Value};
 pub use changes::{Change, ChangeBatch, ChangeFeed, ChangeOptions};
 pub use conflicts::{ReadSet, RecentWrites, Written};
-pub use cursor::{Cursor, Direction, Entry, IterationOrder, KeyRange, ResumeToken};
+pub use cursor::{Cursor, Direction, Entry, IterationOrder, KeyRange, ResumeToken, Visit};
 pub use engine::{
     Capabilities, Completion, Engine, EngineKind, KeyKind, Reader, Request, Response, Snapshot,
 };

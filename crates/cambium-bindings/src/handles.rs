@@ -14,12 +14,16 @@
 //! one after the other; a handle is never null since no kind is 0. Looking a
 //! handle up takes the lock of its own slot alone and counts a reference, so
 //! an object that is closed on one thread lives until the calls that use it on
-//! others have come back. A generation is used again after 2^28 users of one
+//! others have come back. Where calls are many and short, as an iterator's, a thread
+//! keeps the object that it looked up last ([`Handles::with`]). A generation is used again after 2^28 users of one
 //! slot.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
+use std::thread::LocalKey;
 
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
 
 const KIND_BITS: u32 = 8;
@@ -53,7 +57,26 @@ impl fmt::Display for HandleError {
 impl std::error::Error for HandleError {}
 
 struct Slot<T> {
-    content: RwLock<(u64, Option<Arc<T>>)>,
+    /// The generation of its user; changed under the lock.
+    generation: AtomicU64,
+    content: RwLock<Option<Arc<T>>>,
+}
+
+/// The object that a thread has looked up last by [`Handles::with`].
+#[derive(Debug)]
+pub struct Recent<T>(RefCell<Option<(usize, Arc<T>)>>);
+
+impl<T> Recent<T> {
+    /// None was looked up.
+    pub const fn new() -> Self {
+        Recent(RefCell::new(None))
+    }
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Recent::new()
+    }
 }
 
 /// All handles of one kind of object.
@@ -103,8 +126,9 @@ impl<T> Handles<T> {
         };
         let slot = self.slot(index, true)?;
         let mut content = slot.content.write().unwrap_or_else(PoisonError::into_inner);
-        content.1 = Some(Arc::new(object));
-        let handle = content.0 << (KIND_BITS + SLOT_BITS)
+        *content = Some(Arc::new(object));
+        let generation = slot.generation.load(Ordering::Relaxed);
+        let handle = generation << (KIND_BITS + SLOT_BITS)
             | (index as u64) << KIND_BITS
             | u64::from(self.kind);
         usize::try_from(handle).ok()
@@ -117,9 +141,68 @@ impl<T> Handles<T> {
     pub fn get(&self, handle: usize) -> Result<Arc<T>, HandleError> {
         let (slot, generation) = self.find(handle)?;
         let content = slot.content.read().unwrap_or_else(PoisonError::into_inner);
-        match &content.1 {
-            Some(object) if content.0 == generation => Ok(object.clone()),
+        match &*content {
+            Some(object) if slot.generation.load(Ordering::Relaxed) == generation => {
+                Ok(object.clone())
+            }
             _ => Err(HandleError::Closed(self.name)),
+        }
+    }
+
+    /// Calls with the object of a handle. The one that a thread has looked up last takes no
+    /// lock and counts no reference: `recent` keeps it until the thread looks another one up,
+    /// so whoever removes a handle empties its object.
+    ///
+    /// # Errors
+    /// What is wrong with the handle.
+    ///
+    /// ```
+    /// use cambium_bindings::handles::{Handles, Recent};
+    /// static TREES: Handles<String> = Handles::new(1, "tree");
+    /// thread_local!(static RECENT: Recent<String> = const { Recent::new() });
+    /// let oak = TREES.insert("oak".to_string()).expect("a slot is free");
+    /// assert_eq!(TREES.with(&RECENT, oak, |tree| tree.len())?, 3);
+    /// # Ok::<(), cambium_bindings::handles::HandleError>(())
+    /// ```
+    pub fn with<R>(
+        &self,
+        recent: &'static LocalKey<Recent<T>>,
+        handle: usize,
+        call: impl FnOnce(&T) -> R,
+    ) -> Result<R, HandleError> {
+        let (slot, generation) = self.find(handle)?;
+        let is_current = || slot.generation.load(Ordering::Acquire) == generation;
+        let mut call = Some(call);
+        let mut call = |object: &T| call.take().map(|call| call(object));
+        // A call within a call, and one as the thread ends, looks the handle up as ever.
+        let answer = recent.try_with(|recent| {
+            let is_kept = |kept: &Option<(usize, Arc<T>)>| {
+                is_current() && kept.as_ref().is_some_and(|(of, _)| *of == handle)
+            };
+            let mut ask = || match recent.0.try_borrow() {
+                Ok(kept) if is_kept(&kept) => kept.as_ref().and_then(|(_, object)| call(object)),
+                _ => None,
+            };
+            let mut answer = ask();
+            if answer.is_none() {
+                if let Ok(mut kept) = recent.0.try_borrow_mut() {
+                    *kept = Some((handle, self.get(handle)?));
+                }
+                answer = ask();
+            }
+            if !is_current() {
+                // It was removed by the call.
+                _ = recent.0.try_borrow_mut().map(|mut kept| kept.take());
+            }
+            Ok(answer)
+        });
+        match answer {
+            Ok(Ok(Some(answer))) => Ok(answer),
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(None)) | Err(_) => {
+                let object = self.get(handle)?;
+                call(&object).ok_or(HandleError::Closed(self.name))
+            }
         }
     }
 
@@ -131,11 +214,12 @@ impl<T> Handles<T> {
     pub fn remove(&self, handle: usize) -> Result<Arc<T>, HandleError> {
         let (slot, generation) = self.find(handle)?;
         let mut content = slot.content.write().unwrap_or_else(PoisonError::into_inner);
-        if content.0 != generation {
+        if slot.generation.load(Ordering::Relaxed) != generation {
             return Err(HandleError::Closed(self.name));
         }
-        let object = content.1.take().ok_or(HandleError::Closed(self.name))?;
-        content.0 = (content.0 + 1) & GENERATION_MASK;
+        let object = content.take().ok_or(HandleError::Closed(self.name))?;
+        let next = (generation + 1) & GENERATION_MASK;
+        slot.generation.store(next, Ordering::Release);
         drop(content);
         let index = (handle as u64 >> KIND_BITS) as usize & ((1 << SLOT_BITS) - 1);
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,7 +251,8 @@ impl<T> Handles<T> {
             None if make => cell.get_or_init(|| {
                 let count = FIRST_BLOCK << block;
                 let empty = || Slot {
-                    content: RwLock::new((0, None)),
+                    generation: AtomicU64::new(0),
+                    content: RwLock::new(None),
                 };
                 std::iter::repeat_with(empty).take(count).collect()
             }),

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-use cambium::{Direction, Entry, Error};
+use cambium::{Direction, Error};
 use cambium_io::step::{BackgroundTask, Executor, StepOutcome};
 use cambium_io::sync::{Condvar, Mutex, MutexGuard, OnceLock, lock};
 
@@ -59,10 +59,10 @@ impl Run {
         self.bytes.len()
     }
 
-    pub fn push(&mut self, entry: &Entry) {
-        self.bytes.extend_from_slice(&entry.key);
+    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(&entry.value);
+        self.bytes.extend_from_slice(value);
         self.ends.push((key_end, self.bytes.len()));
     }
 

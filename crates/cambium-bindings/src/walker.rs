@@ -12,7 +12,7 @@
 //! It sees one moment of its database, for as long as it lives; after the
 //! database is closed it answers `Closed`.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use cambium::{Direction, Entries, Entry, Error, KeyRange, Result, Snapshot, Value};
 
@@ -232,13 +232,22 @@ impl Walker {
         most_bytes: usize,
         run: &mut Run,
     ) -> Result<()> {
+        let is_full = |run: &Run| run.len() >= most_entries || run.bytes() >= most_bytes;
         while let Some(entry) = self.take() {
-            run.push(&entry);
-            if run.len() >= most_entries || run.bytes() >= most_bytes {
+            run.push(&entry.key, &entry.value);
+            if is_full(run) {
                 self.stand_at(entry);
                 break;
             }
-            self.step_from(&entry, direction)?;
+            let is_shown = match &mut self.way {
+                Way::Bytes(way) => way.show(direction, &is_full, run)?,
+                Way::Order(_) => false,
+            };
+            if !is_shown {
+                self.step_from(&entry, direction)?;
+            } else if is_full(run) {
+                break;
+            }
         }
         Ok(())
     }
@@ -410,6 +419,69 @@ impl ByBytes {
         self.advance()
     }
 
+    /// Puts entries behind the one that was taken into `run`, as the engine shows them, until
+    /// it is full or a group comes; stands at the last of them, or in the group. False if it has
+    /// to go a step at a time.
+    fn show(
+        &mut self,
+        direction: Direction,
+        is_full: &impl Fn(&Run) -> bool,
+        run: &mut Run,
+    ) -> Result<bool> {
+        let Some((way, entries)) = &mut self.cursor else {
+            return Ok(false);
+        };
+        if *way != direction || !self.members.is_empty() || self.shape == Shape::KeysInGroups {
+            return Ok(false);
+        }
+        let has_groups = self.shape != Shape::Stored;
+        let mut last = None;
+        let visit = |key: &[u8], value: &[u8]| {
+            let is_group = has_groups && long_keys::is_group(key, value);
+            if !is_group {
+                run.push(key, value);
+                if !is_full(run) {
+                    return ControlFlow::Continue(());
+                }
+            }
+            let (key, value) = (Value::copy_of(key), Value::copy_of(value));
+            last = Some((Entry { key, value }, is_group));
+            ControlFlow::Break(())
+        };
+        let shown = match direction {
+            Direction::Forward => entries.visit(visit),
+            Direction::Reverse => entries.visit_back(visit),
+        };
+        if let Err(error) = shown {
+            self.cursor = None;
+            return Err(error);
+        }
+        match last {
+            Some((entry, true)) if !self.enter_group(&entry, direction)? => self.advance()?,
+            Some((_, true)) | None => {}
+            Some((entry, false)) => self.current = Some(entry),
+        }
+        Ok(true)
+    }
+
+    /// Takes the keys of a group that the walk shows, and stands at the first one; false if
+    /// there is none.
+    fn enter_group(&mut self, group: &Entry, direction: Direction) -> Result<bool> {
+        let members = Group::decode(&group.value)?.entries(&group.key).into_iter();
+        let inside = members.filter(|(key, _)| self.range.contains(key));
+        let member = |(key, value)| match self.shape {
+            Shape::KeysInGroups => of_key(key),
+            _ => Entry { key, value },
+        };
+        self.members = inside.map(member).collect();
+        self.member = match direction {
+            Direction::Forward => 0,
+            Direction::Reverse => self.members.len().saturating_sub(1),
+        };
+        self.current = self.members.get(self.member).cloned();
+        Ok(self.current.is_some())
+    }
+
     /// Brings a cursor in a direction to a key of the store.
     fn turn(&mut self, direction: Direction, key: &[u8]) -> Result<()> {
         let mut entries = match self.cursor.take() {
@@ -426,11 +498,13 @@ impl ByBytes {
 
     /// Takes the cursor's next entry, or the group that it is.
     fn advance(&mut self) -> Result<()> {
-        let Some((direction, entries)) = &mut self.cursor else {
+        let Some(direction) = self.cursor.as_ref().map(|(direction, _)| *direction) else {
             return Ok(());
         };
-        let direction = *direction;
         loop {
+            let Some((_, entries)) = &mut self.cursor else {
+                return Ok(());
+            };
             let next = match self.shape {
                 Shape::KeysInGroups => next_key(entries, direction, &self.snapshot),
                 _ => direction.advance(entries).transpose(),
@@ -447,20 +521,7 @@ impl ByBytes {
                 self.current = Some(entry);
                 return Ok(());
             }
-            let members = Group::decode(&entry.value)?.entries(&entry.key);
-            let members = members.into_iter();
-            let inside = members.filter(|(key, _)| self.range.contains(key));
-            let member = |(key, value)| match self.shape {
-                Shape::KeysInGroups => of_key(key),
-                _ => Entry { key, value },
-            };
-            self.members = inside.map(member).collect();
-            self.member = match direction {
-                Direction::Forward => 0,
-                Direction::Reverse => self.members.len().saturating_sub(1),
-            };
-            if let Some(entry) = self.members.get(self.member) {
-                self.current = Some(entry.clone());
+            if self.enter_group(&entry, direction)? {
                 return Ok(());
             }
         }

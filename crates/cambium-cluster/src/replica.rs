@@ -159,6 +159,19 @@ impl Replica {
         Some((&successor.node, successor.since))
     }
 
+    /// The head of the chain, if this node has left it, still has a copy, and every member
+    /// serves: then the copy may be removed.
+    pub fn left(&self) -> Option<&Member> {
+        let is_needed = (self.chain.members.iter())
+            .any(|member| member.node == self.me || member.state != State::Serving);
+        self.chain.head().filter(|_| self.has_copy() && !is_needed)
+    }
+
+    /// True if it has stored a copy, or a part of one.
+    pub fn has_copy(&self) -> bool {
+        self.position.number > 0 || !self.is_whole
+    }
+
     /// Since when this member has had its place.
     pub fn since(&self) -> u64 {
         self.own().map_or(0, |own| own.since)

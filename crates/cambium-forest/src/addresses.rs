@@ -51,6 +51,8 @@ const LOCKS: usize = 64;
 /// A table has room for a quarter more than there are documents, so that few sets
 /// overflow.
 const ROOM: (u64, u64) = (5, 4);
+/// Keys whose sets are looked at together.
+const TOGETHER: usize = 16;
 /// Of a cache's bytes, at most.
 const SHARE: (u64, u64) = (3, 8);
 
@@ -170,6 +172,28 @@ impl Known {
         match address {
             Some(address) => set.put(key, address),
             None => set.remove(key),
+        }
+    }
+
+    /// The same of several keys. Their sets are looked at a few at a time before they are
+    /// changed, so that the processor waits for several lines of memory at once.
+    pub fn change_all<'k>(
+        &self,
+        namespace: u16,
+        changes: impl Iterator<Item = (&'k [u8], Option<DocumentAddress>)>,
+    ) {
+        let mut changes = changes.peekable();
+        let mut few = Vec::with_capacity(TOGETHER);
+        while changes.peek().is_some() {
+            few.extend(changes.by_ref().take(TOGETHER));
+            for (key, _) in &few {
+                let set = self.table.set_of(namespace, key);
+                let way = set.map(|(set, _)| set.0[0].load(Ordering::Relaxed));
+                std::hint::black_box(way);
+            }
+            for (key, address) in few.drain(..) {
+                self.change(namespace, key, address);
+            }
         }
     }
 }

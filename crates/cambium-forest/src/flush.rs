@@ -31,8 +31,8 @@ use std::sync::{Arc, Weak};
 
 use cambium_base::{Error, Result};
 use cambium_index::NodeAddress;
-use cambium_io::LockMode;
 use cambium_io::sync::atomic::Ordering;
+use cambium_io::{LockMode, pipeline};
 use cambium_storage::health::found_no_space;
 
 use crate::addresses::Known;
@@ -137,7 +137,7 @@ impl Core {
         point: SealPoint,
         tail: Option<Tail>,
     ) -> Result<()> {
-        self.begin_carrying();
+        self.begin_carrying(source.keys());
         let outcome = self.apply_and_name(maintenance, source, point, tail);
         self.end_carrying();
         outcome
@@ -354,7 +354,8 @@ impl Core {
     }
 
     /// Applies the changes of one namespace, in pieces that bound what is in memory
-    /// beside their source. Neighbouring pieces share only the nodes on the way to
+    /// beside their source. While one is applied, the documents that go into the next are read,
+    /// moved and written. Neighbouring pieces share only the nodes on the way to
     /// where they meet.
     fn apply_pieces(
         &self,
@@ -369,21 +370,30 @@ impl Core {
             core: self,
             database,
         };
-        let mut piece = changes.next(&keys)?;
-        runs.expect(piece.len() as u64);
-        while !piece.is_empty() {
+        let make = || {
+            let piece = changes.next(&keys)?;
             if !self.has_bug(SeededBug::FlushKeepsAddresses) {
-                for (key, change) in &piece {
-                    known.change(namespace, key, change.document());
-                }
+                let changes = piece.iter();
+                let changes = changes.map(|(key, change)| (key.as_slice(), change.document()));
+                known.change_all(namespace, changes);
+            }
+            Ok(Some(piece).filter(|piece| !piece.is_empty()))
+        };
+        let mut is_first = true;
+        let take = |mut piece: Vec<(Vec<u8>, Change)>| {
+            if std::mem::take(&mut is_first) {
+                runs.expect(piece.len() as u64);
             }
             if self.has_bug(SeededBug::FlushLosesEntry) && piece.len() > 1 {
                 piece.remove(0);
             }
+            let is_own = |(_, change): &&(Vec<u8>, Change)| !matches!(change, Change::Move { .. });
+            let own = piece.iter().filter(is_own).count() as u64;
             self.apply_changes(runs, database, root, piece)?;
-            piece = changes.next(&keys)?;
-        }
-        Ok(())
+            self.carried(own);
+            Ok(())
+        };
+        pipeline(&*self.environment.executor, "forest-flush", make, take)
     }
 
     /// Applies sorted changes to one namespace, and keeps its account.

@@ -102,6 +102,17 @@ impl Stretch {
         }
     }
 
+    /// The same, where it lies.
+    #[inline]
+    pub fn neighbour(&mut self, database: &Database) -> Result<Option<DocumentBytes<'_>>> {
+        let Some((block, slot)) = self.take_slot() else {
+            return Ok(None);
+        };
+        let payload = &block.bytes[block.payload.clone()];
+        let (document, _) = database.document_of_block(block.start, payload, slot)?;
+        Ok(Some(document))
+    }
+
     /// Goes past the next document of a packed block.
     #[inline]
     fn take_slot(&mut self) -> Option<(&OpenBlock, usize)> {

@@ -94,7 +94,7 @@ impl<'s> Source<'s> {
     }
 }
 
-type Entries<'s> = Box<dyn Iterator<Item = RunEntry> + 's>;
+type Entries<'s> = Box<dyn Iterator<Item = RunEntry> + Send + 's>;
 
 /// Changes of a namespace that are still to come.
 pub(crate) struct Pieces<'s> {

@@ -43,6 +43,7 @@ pub mod file_system;
 pub mod kept_queue;
 pub mod memory;
 pub mod memory_budget;
+mod pipeline;
 pub mod read_pool;
 pub mod real;
 pub mod recording;
@@ -65,6 +66,7 @@ pub use file_system::{
     LockMode, Metadata, OpenOptions, Space,
 };
 pub use kept_queue::{KeptQueue, read_all_kept};
+pub use pipeline::pipeline;
 pub use read_pool::ReadPool;
 pub use real::{
     PortableFileSystem, RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness,

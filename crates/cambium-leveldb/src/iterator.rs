@@ -2,16 +2,17 @@
 //! anew.
 
 use std::ffi::c_char;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
-use cambium::{Result, Value};
+use cambium::{Direction, Result};
+use cambium_bindings::handles::Recent;
 use cambium_bindings::walker::Bounds;
-use cambium_bindings::{Walker, c, order};
+use cambium_bindings::{RunWalker, c, order};
 
 use crate::database::snapshot_of;
 use crate::objects::{
-    DATABASES, ITERATORS, Iteration, forget, keep, leveldb_iterator_t, leveldb_readoptions_t,
-    leveldb_t, lock, look_up,
+    DATABASES, ITERATORS, Iteration, Shown, Slice, Walk, forget, handle_error, keep,
+    leveldb_iterator_t, leveldb_readoptions_t, leveldb_t, lock, look_up,
 };
 use crate::report::{input, output, quietly, say, status_text};
 
@@ -28,26 +29,51 @@ pub extern "C" fn leveldb_create_iterator(
             Some(view) => (*view).clone(),
             None => open.database.view()?,
         };
-        Ok(view.walker(&Bounds::default()))
+        Ok(RunWalker::new(&view, &Bounds::default(), false))
     };
-    let iteration = match c::guarded(make, Err) {
-        Ok(walker) => Iteration {
+    let walk = match c::guarded(make, Err) {
+        Ok(walker) => Walk {
             walker: Some(walker),
             status: None,
         },
-        Err(error) => Iteration {
+        Err(error) => Walk {
             walker: None,
             status: Some(error),
         },
     };
-    keep(&ITERATORS, Mutex::new(iteration))
+    let iteration = Iteration {
+        state: Mutex::new(walk),
+        ..Iteration::default()
+    };
+    keep(&ITERATORS, iteration)
+}
+
+thread_local! {
+    /// The iterator that this thread is at.
+    static RECENT: Recent<Iteration> = const { Recent::new() };
+}
+
+/// Calls with an iterator, which a comparator cannot have: it may be called for it.
+fn with<R>(
+    iterator: *const leveldb_iterator_t,
+    call: impl FnOnce(&Iteration) -> Result<R>,
+) -> Result<R> {
+    order::refuse_within_comparator()?;
+    let answer = ITERATORS.with(&RECENT, iterator.addr(), call);
+    answer.map_err(|error| handle_error(&error))?
 }
 
 /// Lets an iterator go.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_destroy(iterator: *mut leveldb_iterator_t) {
     quietly((), || {
-        forget(&ITERATORS, iterator);
+        let iteration = forget(&ITERATORS, iterator);
+        // Called by a comparator it may be the one that is moved: then it goes after that.
+        if let (Some(iteration), Ok(())) = (iteration, order::refuse_within_comparator()) {
+            // Threads may have looked it up.
+            iteration.shown.set(None);
+            *lock(&iteration.state) = Walk::default();
+        }
         Ok(())
     });
 }
@@ -55,48 +81,35 @@ pub extern "C" fn leveldb_iter_destroy(iterator: *mut leveldb_iterator_t) {
 /// 1 if the iterator stands at an entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_valid(iterator: *const leveldb_iterator_t) -> u8 {
-    quietly(0, || {
-        let iterator = look_up(&ITERATORS, iterator)?;
-        let iteration = locked(&iterator)?;
-        let walker = iteration.walker.as_ref();
-        Ok(u8::from(
-            walker.is_some_and(|walker| walker.key().is_some()),
-        ))
-    })
+    let is_valid = |iteration: &Iteration| Ok(!iteration.shown.key.get().0.is_null());
+    quietly(0, || with(iterator, is_valid).map(u8::from))
 }
 
-/// The content of an iterator, which a comparator cannot have: it may be called for it.
-fn locked(iterator: &Mutex<Iteration>) -> Result<MutexGuard<'_, Iteration>> {
-    order::refuse_within_comparator()?;
-    Ok(lock(iterator))
-}
-
-fn go(iterator: *mut leveldb_iterator_t, to: impl FnOnce(&mut Walker) -> Result<()>) {
+fn go(iterator: *mut leveldb_iterator_t, to: impl FnOnce(&mut RunWalker) -> Result<()>) {
     quietly((), || {
-        let iterator = look_up(&ITERATORS, iterator)?;
-        let mut iteration = locked(&iterator)?;
-        let Some(walker) = &mut iteration.walker else {
-            return Ok(());
-        };
-        let moved = c::guarded(|| to(walker), Err);
-        match moved {
-            Ok(()) => iteration.status = None,
-            Err(error) => iteration.status = Some(error),
-        }
-        Ok(())
+        with(iterator, |iteration| {
+            let mut walk = lock(&iteration.state);
+            let Walk { walker, status } = &mut *walk;
+            if let Some(walker) = walker {
+                iteration.shown.set(None);
+                *status = c::guarded(|| to(walker), Err).err();
+                iteration.shown.set(walker.entry());
+            }
+            Ok(())
+        })
     });
 }
 
 /// Goes to the first entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_seek_to_first(iterator: *mut leveldb_iterator_t) {
-    go(iterator, Walker::seek_to_first);
+    go(iterator, RunWalker::seek_to_first);
 }
 
 /// Goes to the last entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_seek_to_last(iterator: *mut leveldb_iterator_t) {
-    go(iterator, Walker::seek_to_last);
+    go(iterator, RunWalker::seek_to_last);
 }
 
 /// Goes to the first entry at or behind a key.
@@ -112,23 +125,33 @@ pub unsafe extern "C" fn leveldb_iter_seek(
     go(iterator, |walker| walker.seek(input!(k, klen, "key")?));
 }
 
-/// Goes to the next entry.
+/// Goes to the next entry. An iterator that stands nowhere, after an error too, stays as it is.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_next(iterator: *mut leveldb_iterator_t) {
-    step(iterator, Walker::next);
+    step(iterator, Direction::Forward);
 }
 
 /// Goes to the entry before.
 #[unsafe(no_mangle)]
 pub extern "C" fn leveldb_iter_prev(iterator: *mut leveldb_iterator_t) {
-    step(iterator, Walker::previous);
+    step(iterator, Direction::Reverse);
 }
 
-/// An iterator that stands nowhere, after an error too, stays as it is.
-fn step(iterator: *mut leveldb_iterator_t, to: impl FnOnce(&mut Walker) -> Result<()>) {
-    if leveldb_iter_valid(iterator) != 0 {
-        go(iterator, to);
-    }
+fn step(iterator: *mut leveldb_iterator_t, direction: Direction) {
+    quietly((), || {
+        with(iterator, |iteration| {
+            let mut walk = lock(&iteration.state);
+            let Walk { walker, status } = &mut *walk;
+            if let Some(walker) = walker.as_mut().filter(|walker| walker.entry().is_some()) {
+                if !walker.can_step(direction) {
+                    iteration.shown.set(None);
+                }
+                *status = c::guarded(|| walker.step(direction), Err).err();
+                iteration.shown.set(walker.entry());
+            }
+            Ok(())
+        })
+    });
 }
 
 /// The key where it stands, its length in `*klen`, until the iterator moves; null
@@ -141,7 +164,7 @@ pub unsafe extern "C" fn leveldb_iter_key(
     iterator: *const leveldb_iterator_t,
     klen: *mut usize,
 ) -> *const c_char {
-    shown(iterator, klen, |walker| walker.key())
+    shown(iterator, klen, |shown| &shown.key)
 }
 
 /// The value where it stands; as of [`leveldb_iter_key`].
@@ -153,27 +176,18 @@ pub unsafe extern "C" fn leveldb_iter_value(
     iterator: *const leveldb_iterator_t,
     vlen: *mut usize,
 ) -> *const c_char {
-    shown(iterator, vlen, |walker| {
-        walker.entry().map(|entry| &entry.value)
-    })
+    shown(iterator, vlen, |shown| &shown.value)
 }
 
 fn shown(
     iterator: *const leveldb_iterator_t,
     length: *mut usize,
-    part: impl FnOnce(&Walker) -> Option<&Value>,
+    part: impl FnOnce(&Shown) -> &Slice,
 ) -> *const c_char {
-    output!(length, 0);
-    quietly(std::ptr::null(), || {
-        let iterator = look_up(&ITERATORS, iterator)?;
-        let iteration = locked(&iterator)?;
-        let Some(value) = iteration.walker.as_ref().and_then(part) else {
-            return Ok(std::ptr::null());
-        };
-        output!(length, value.len());
-        // The walker keeps it where it is until it moves.
-        Ok(value.as_ptr().cast())
-    })
+    let slice = || with(iterator, |iteration| Ok(part(&iteration.shown).get()));
+    let (start, bytes) = quietly((std::ptr::null(), 0), slice);
+    output!(length, bytes);
+    start.cast()
 }
 
 /// The error that made the iterator invalid, if one did.
@@ -185,7 +199,7 @@ pub unsafe extern "C" fn leveldb_iter_get_error(
     iterator: *const leveldb_iterator_t,
     errptr: *mut *mut c_char,
 ) {
-    let status = || Ok(lock(&*look_up(&ITERATORS, iterator)?).status.clone());
+    let status = || Ok(lock(&look_up(&ITERATORS, iterator)?.state).status.clone());
     match c::guarded(status, Err) {
         Ok(None) => {}
         Ok(Some(error)) | Err(error) => say(errptr, &status_text(&error)),

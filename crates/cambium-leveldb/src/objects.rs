@@ -1,9 +1,10 @@
 //! The objects behind LevelDB's handles, and the tables that they are in.
 
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cambium::{Error, Result, WriteBatch};
-use cambium_bindings::{Database, HandleError, Handles, View, Walker};
+use cambium_bindings::{Database, HandleError, Handles, RunWalker, View};
 
 use crate::callbacks::{FilterPolicy, UserComparator};
 
@@ -54,8 +55,53 @@ pub struct OpenDatabase {
 /// An iterator: where it stands, or why it stands nowhere.
 #[derive(Default)]
 pub struct Iteration {
-    pub walker: Option<Walker>,
+    pub shown: Shown,
+    pub state: Mutex<Walk>,
+}
+
+/// The walker of an iterator, and why its last move failed.
+#[derive(Default)]
+pub struct Walk {
+    pub walker: Option<RunWalker>,
     pub status: Option<Error>,
+}
+
+/// Key and value where an iterator stands, which its walker keeps until it moves. Whoever moves
+/// it while another thread looks here breaks the rule that makes a program's pointers dangle
+/// as well; they are not read here.
+#[derive(Default)]
+pub struct Shown {
+    pub key: Slice,
+    pub value: Slice,
+}
+
+/// Bytes somewhere; null for none.
+#[derive(Default)]
+pub struct Slice {
+    start: AtomicPtr<u8>,
+    length: AtomicUsize,
+}
+
+impl Slice {
+    pub fn get(&self) -> (*const u8, usize) {
+        let start = self.start.load(Ordering::Relaxed);
+        (start, self.length.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, bytes: Option<&[u8]>) {
+        let start = bytes.map_or(std::ptr::null(), <[u8]>::as_ptr);
+        self.start.store(start.cast_mut(), Ordering::Relaxed);
+        let length = bytes.map_or(0, <[u8]>::len);
+        self.length.store(length, Ordering::Relaxed);
+    }
+}
+
+impl Shown {
+    /// Shows the entry where a walker stands.
+    pub fn set(&self, entry: Option<(&[u8], &[u8])>) {
+        self.key.set(entry.map(|(key, _)| key));
+        self.value.set(entry.map(|(_, value)| value));
+    }
 }
 
 /// What `leveldb_options_set_*` has been told.
@@ -99,7 +145,7 @@ pub struct Cache {
 pub struct DefaultEnvironment;
 
 pub static DATABASES: Handles<OpenDatabase> = Handles::new(1, "database");
-pub static ITERATORS: Handles<Mutex<Iteration>> = Handles::new(2, "iterator");
+pub static ITERATORS: Handles<Iteration> = Handles::new(2, "iterator");
 pub static BATCHES: Handles<Mutex<WriteBatch>> = Handles::new(3, "write batch");
 pub static SNAPSHOTS: Handles<View> = Handles::new(4, "snapshot");
 pub static OPTIONS: Handles<Mutex<OpenOptions>> = Handles::new(5, "leveldb_options_t");

@@ -8,6 +8,8 @@ use cambium_api::{
     SequenceNumber, Snapshot, Value, WriteBatch,
 };
 
+use crate::walking::walk;
+
 /// Every key of a namespace and its value.
 pub(crate) type Entries = BTreeMap<Vec<u8>, Value>;
 
@@ -241,14 +243,19 @@ fn write(store: &dyn Engine, batch: WriteBatch, durability: Durability) -> Resul
 pub(crate) fn collect(reader: &dyn Reader) -> Result<Entries> {
     let mut cursor = reader.iterate(IterationOrder::Any, None)?;
     let mut found = BTreeMap::new();
-    while let Some(entry) = cursor.next()? {
-        if found.insert(entry.key.to_vec(), entry.value).is_some() {
-            let key = cambium_base::hexdump::readable(&entry.key);
+    let mut twice = None;
+    walk(&mut *cursor, |key, value| {
+        if found.insert(key.to_vec(), Value::copy_of(value)).is_some() {
+            twice = Some(cambium_base::hexdump::readable(key));
+        }
+    })?;
+    match twice {
+        None => Ok(found),
+        Some(key) => {
             let what = format!("one pass visited {key} twice");
-            return Err(Error::corruption("", 0, what));
+            Err(Error::corruption("", 0, what))
         }
     }
-    Ok(found)
 }
 
 /// All a store holds.

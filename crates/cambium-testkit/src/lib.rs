@@ -41,6 +41,7 @@ mod space;
 pub mod subject;
 pub mod threads;
 mod unwritable;
+mod walking;
 mod workload;
 
 pub use broken::Breakage;

@@ -1,9 +1,11 @@
 //! Snapshots and cursors that take the form off values.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cambium_api::{
     Cursor, Direction, Entry, IterationOrder, KeyRange, Reader, ResumeToken, Snapshot, UnixMillis,
+    Visit,
 };
 use cambium_base::{Error, Result, SequenceNumber, Value};
 
@@ -23,23 +25,6 @@ impl Shared {
             return Ok(Some(stored));
         }
         self.decode_form(key, stored, moment)
-    }
-
-    /// As [`Shared::decode`] of an entry that a scan passes, which is not kept in memory.
-    fn decode_scanned(
-        &self,
-        key: &[u8],
-        stored: Value,
-        moment: UnixMillis,
-    ) -> Result<Option<Value>> {
-        if form::is_plain(&stored) {
-            return Ok(Some(stored));
-        }
-        let form = self.form_of(key, &stored)?;
-        if self.has_expired(form, Some(moment)) {
-            return Ok(None);
-        }
-        self.body_once(key, &stored, form).map(Some)
     }
 
     fn decode_form(
@@ -207,8 +192,13 @@ impl Snapshot for FormedSnapshot {
 
 /// A cursor that passes over entries that have expired at its moment.
 pub(crate) struct FormedCursor {
-    shared: Arc<Shared>,
     inner: Box<dyn Cursor>,
+    decoder: Decoder,
+}
+
+/// Takes the form off the values that a cursor passes.
+struct Decoder {
+    shared: Arc<Shared>,
     moment: UnixMillis,
     /// Entries that the cursor sees may expire.
     may_expire: bool,
@@ -223,22 +213,20 @@ impl FormedCursor {
         inner: Box<dyn Cursor>,
         moment: UnixMillis,
     ) -> Box<dyn Cursor> {
-        Box::new(FormedCursor {
+        let decoder = Decoder {
             shared: shared.clone(),
-            inner,
             moment,
             may_expire: shared.expiry.is_used(),
             expires: None,
-        })
+        };
+        Box::new(FormedCursor { inner, decoder })
     }
-}
 
-impl FormedCursor {
     /// Decodes the value of an entry, or of the first one after it that has not expired.
     #[inline(never)]
     fn decode_in_place(&mut self, next: &mut Result<Option<Entry>>) {
         while let Ok(Some(Entry { key, value })) = next {
-            match self.decoded(key, value) {
+            match self.decoder.decode(key, value) {
                 Ok(Some(decoded)) => {
                     *value = decoded;
                     return;
@@ -248,28 +236,38 @@ impl FormedCursor {
             }
         }
     }
+}
 
-    /// A stored value as a caller sees it; `None` if it has expired.
-    fn decoded(&mut self, key: &Value, stored: &Value) -> Result<Option<Value>> {
-        if self.may_expire {
-            self.expires = self.shared.form_of(key, stored)?.expires;
+impl Decoder {
+    /// True if stored bytes are the value, and do not expire.
+    #[inline]
+    fn is_plain(&self, stored: &[u8]) -> bool {
+        !self.may_expire && form::is_plain(stored)
+    }
+
+    /// A stored value as a caller sees it; `None` if it has expired. It is not kept in memory.
+    fn decode(&mut self, key: &[u8], stored: &Value) -> Result<Option<Value>> {
+        let form = self.shared.form_of(key, stored)?;
+        self.expires = form.expires;
+        match self.shared.has_expired(form, Some(self.moment)) {
+            true => Ok(None),
+            false => self.shared.body_once(key, stored, form).map(Some),
         }
-        let stored = stored.clone();
-        self.shared.decode_scanned(key, stored, self.moment)
     }
 }
 
 impl Cursor for FormedCursor {
     fn another(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
         let cursor = self.inner.another(range, direction)?;
-        Ok(FormedCursor::above(&self.shared, cursor, self.moment))
+        let Decoder { shared, moment, .. } = &self.decoder;
+        Ok(FormedCursor::above(shared, cursor, *moment))
     }
 
     fn next(&mut self) -> Result<Option<Entry>> {
         let mut next = self.inner.next();
         // Most entries are handed on where they are.
         match &next {
-            Ok(Some(entry)) if self.may_expire || !form::is_plain(&entry.value) => {
+            Ok(Some(entry)) if !self.decoder.is_plain(&entry.value) => {
                 self.decode_in_place(&mut next);
             }
             _ => {}
@@ -277,13 +275,32 @@ impl Cursor for FormedCursor {
         next
     }
 
+    fn visit(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+        let mut failure = None;
+        let end = self.inner.visit(&mut |key, stored| {
+            if self.decoder.is_plain(stored) {
+                return visit(key, stored);
+            }
+            match self.decoder.decode(key, &Value::copy_of(stored)) {
+                Ok(Some(value)) => visit(key, &value),
+                Ok(None) => ControlFlow::Continue(()),
+                Err(error) => {
+                    failure = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        failure.map_or(end, Err)
+    }
+
     fn next_key(&mut self) -> Result<Option<Value>> {
-        if !self.may_expire {
+        if !self.decoder.may_expire {
             return self.inner.next_key();
         }
         while let Some(Entry { key, value }) = self.inner.next()? {
-            let form = self.shared.form_of(&key, &value)?;
-            if !self.shared.has_expired(form, Some(self.moment)) {
+            let form = self.decoder.shared.form_of(&key, &value)?;
+            let moment = self.decoder.moment;
+            if !self.decoder.shared.has_expired(form, Some(moment)) {
                 return Ok(Some(key));
             }
         }
@@ -299,6 +316,6 @@ impl Cursor for FormedCursor {
     }
 
     fn expires_at(&self) -> Option<UnixMillis> {
-        self.expires
+        self.decoder.expires
     }
 }

@@ -12,7 +12,9 @@
 //! A cursor pins its moment, so it sees the same state however long it lives,
 //! through flushes, compaction and garbage collection.
 
-use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
+use std::ops::ControlFlow;
+
+use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken, Visit};
 use cambium_base::{Error, Result, Value};
 
 use crate::ahead::{Ahead, Candidate, ValuePlace};
@@ -208,6 +210,39 @@ impl EntryCursor {
         Some(Entry { key, value })
     }
 
+    /// Shows the entries whose values are parts of blocks or of a stretch that was read.
+    /// `Continue`: the next one has to be looked for elsewhere.
+    #[inline]
+    fn visit_in_memory(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+        loop {
+            self.pin.core.check_open()?;
+            self.leave_spent();
+            let Some(entry) = self.tree.as_ref().and_then(cambium_lsm::Cursor::entry) else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            let key = entry.key.get(PREFIX_BYTES..).unwrap_or_default();
+            let (flow, bytes) = match Stored::decode(entry.value) {
+                Some(Stored::Inline(value)) => (visit(key, value), value.len()),
+                Some(Stored::Pointer(pointer)) => {
+                    let at_hand = &mut self.at_hand;
+                    match at_hand.in_stretch(pointer, entry.key, entry.sequence) {
+                        Some(Ok(value)) => (visit(key, &value), value.len()),
+                        // An error is found again, and answered then.
+                        _ => return Ok(ControlFlow::Continue(())),
+                    }
+                }
+                None => return Ok(ControlFlow::Continue(())),
+            };
+            self.answered += (key.len() + bytes) as u64;
+            self.last = Some(Value::copy_of(key));
+            self.is_spent = true;
+            self.ahead.count_one();
+            if flow.is_break() {
+                return Ok(flow);
+            }
+        }
+    }
+
     /// The next entry, if its value needs no device. `None`: it does, or there is none.
     fn next_at_hand(&mut self) -> Result<Option<Entry>> {
         if !self.ahead.is_empty() || self.ended {
@@ -384,6 +419,20 @@ impl Cursor for EntryCursor {
             self.last = Some(entry.key.clone());
         }
         Ok(entry)
+    }
+
+    fn visit(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+        loop {
+            if self.is_walking() && self.visit_in_memory(visit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            let Some(entry) = self.next()? else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            if visit(&entry.key, &entry.value).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
     }
 
     fn next_key(&mut self) -> Result<Option<Value>> {

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use cambium_base::{Result, Value};
 use cambium_index::NodeAddress;
+use cambium_io::file_system::Advice;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
 
@@ -25,6 +26,8 @@ use crate::seeded_bug::SeededBug;
 /// Documents that are read together, or written: so many, and of so many bytes.
 const MOVED_TOGETHER: usize = 8 << 10;
 const MOVED_BYTES: u64 = 1 << 20;
+/// Brought to the device when the log has grown by so much.
+const HURRIED_BYTES: u64 = 8 << 20;
 
 /// The moves of one trie.
 pub(crate) struct Moves<'a> {
@@ -41,6 +44,8 @@ pub(crate) struct Moves<'a> {
     parcel: Parcel,
     /// Bytes that moved documents take.
     pub bytes: u64,
+    /// The kernel was told to bring the log before this place to the device.
+    hurried: u64,
 }
 
 impl<'a> Moves<'a> {
@@ -61,6 +66,7 @@ impl<'a> Moves<'a> {
             from: Vec::new(),
             parcel: Parcel::of(lock(&core.writer).session),
             bytes: 0,
+            hurried: database.log.end(),
         };
         if let Some(root) = root.root {
             let mut cursor = core.index.cursor(root);
@@ -121,11 +127,22 @@ impl<'a> Moves<'a> {
         let counter = &core.counters.compaction_bytes;
         counter.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.bytes += bytes.len() as u64;
+        self.hurry(start + bytes.len() as u64);
         let mut moved: Vec<_> = from.into_iter().zip(to).collect();
         if core.has_bug(SeededBug::CleaningLosesMove) {
             moved.pop();
         }
         Ok(moved)
+    }
+
+    /// The kernel begins to write what the log has grown by, and keeps it in memory, so that
+    /// the sync at the end does not find all of it.
+    fn hurry(&mut self, end: u64) {
+        if end.saturating_sub(self.hurried) > HURRIED_BYTES {
+            let file = self.database.log.file();
+            file.advise(self.hurried, end - self.hurried, Advice::DontNeed);
+            self.hurried = end;
+        }
     }
 
     fn read_some(&mut self) -> Result<()> {

@@ -355,9 +355,9 @@ impl Compaction {
 
     /// Notes where documents of the newest trees lie in the new file.
     fn note_known(&self, namespace: u16, changes: &[(Vec<u8>, Change)]) {
-        for (key, change) in changes {
-            self.known.change(namespace, key, change.document());
-        }
+        let changes = changes.iter();
+        let changes = changes.map(|(key, change)| (key.as_slice(), change.document()));
+        self.known.change_all(namespace, changes);
     }
 
     /// Bytes that went into the new file: copied, or read of the old log.

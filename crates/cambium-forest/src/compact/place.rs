@@ -26,6 +26,8 @@ const HANDED_OVER_BYTES: u64 = 1 << 20;
 /// The same where that is a copy into another buffer: it stays in the
 /// processor's cache.
 const COPIED_BYTES: u64 = 128 << 10;
+/// Documents that are looked at together.
+const TOUCHED: usize = 8;
 /// And brought to the device without waiting for it when this much has.
 const HURRIED_BYTES: u64 = 8 << 20;
 
@@ -46,6 +48,16 @@ impl Writing {
             next: 0,
             placing: Placing::default(),
             verified: None,
+        }
+    }
+
+    /// Looks at the next documents, which lie anywhere in the window, so that the processor
+    /// waits for several of them at once.
+    fn touch(&self) {
+        let next = self.window.plan.documents.iter().skip(self.next);
+        for &(address, span) in next.take(TOUCHED) {
+            let content = self.window.content(address, span);
+            std::hint::black_box((content.first(), content.get(64), content.get(128)));
         }
     }
 
@@ -167,6 +179,9 @@ impl Core {
         let began_at = compaction.database.log.end();
         let mut bytes = 0;
         while !writing.is_done() && bytes < budget.max(1) {
+            if writing.next % TOUCHED == 0 {
+                writing.touch();
+            }
             let wanted = writing.window.plan.documents[writing.next];
             let address = wanted.0;
             let document = DocumentBytes {

@@ -17,11 +17,12 @@ mod run;
 #[cfg(test)]
 mod tests;
 mod trie;
+mod visit;
 
 use std::collections::VecDeque;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
-use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
+use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken, Visit};
 use cambium_base::{Error, Result, Value};
 
 use crate::database::Document;
@@ -66,6 +67,15 @@ fn is_nearer(direction: Direction, one: &[u8], other: &[u8]) -> bool {
     match direction {
         Direction::Forward => one < other,
         Direction::Reverse => one > other,
+    }
+}
+
+/// True if a key lies past the end of a range, the way that a cursor goes.
+#[inline]
+fn is_behind(range: &KeyRange, direction: Direction, key: &[u8]) -> bool {
+    match direction {
+        Direction::Forward => range.to.as_deref().is_some_and(|to| key >= to),
+        Direction::Reverse => range.from.as_deref().is_some_and(|from| key < from),
     }
 }
 
@@ -328,7 +338,7 @@ impl EntryCursor {
         if self.range.contains(key) {
             return Judgement::Take;
         }
-        if self.is_behind(key) {
+        if is_behind(&self.range, self.direction, key) {
             Judgement::End
         } else {
             Judgement::Skip
@@ -363,27 +373,24 @@ impl EntryCursor {
             return Ok(None);
         }
         match self.trie.next_neighbour(&self.pin.view.database) {
-            Ok(Some(entry)) if !self.is_behind(&entry.key) => {
+            Ok(Some(entry)) if !is_behind(&self.range, self.direction, &entry.key) => {
                 self.is_last_in_trie = true;
                 Ok(Some(entry))
             }
             Ok(None) => Ok(None),
             behind_or_damaged => {
-                self.trie.step_back();
-                self.keep_last();
-                self.is_trie_alone = false;
-                self.ended = true;
+                self.end_before_neighbour();
                 behind_or_damaged.map(|_| None)
             }
         }
     }
 
-    /// True if a key lies past the end of the range.
-    fn is_behind(&self, key: &[u8]) -> bool {
-        match self.direction {
-            Direction::Forward => self.range.to.as_deref().is_some_and(|to| key >= to),
-            Direction::Reverse => self.range.from.as_deref().is_some_and(|from| key < from),
-        }
+    /// Ends before the neighbour that was taken last: it is damaged, or not of the range.
+    fn end_before_neighbour(&mut self) {
+        self.trie.step_back();
+        self.keep_last();
+        self.is_trie_alone = false;
+        self.ended = true;
     }
 
     /// Takes the key of the last entry before the trie goes on.
@@ -499,6 +506,10 @@ impl Cursor for EntryCursor {
             key: document.key,
             value: document.value,
         }))
+    }
+
+    fn visit(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+        self.visit_entries(visit)
     }
 
     fn next_key(&mut self) -> Result<Option<Value>> {

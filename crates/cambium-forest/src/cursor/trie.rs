@@ -10,7 +10,7 @@ use cambium_api::{Direction, Entry};
 use cambium_base::{Result, Value};
 
 use super::READ_AHEAD_BYTES;
-use crate::database::{Database, Document};
+use crate::database::{Database, Document, DocumentBytes};
 use crate::document::{DocumentAddress, PACKED_BLOCK_BYTES};
 use crate::index::IndexCursor;
 use crate::nodes::Nodes;
@@ -80,6 +80,15 @@ impl TrieSource {
     pub fn next_neighbour(&mut self, database: &Database) -> Result<Option<Entry>> {
         match (&self.front, self.ahead.front_mut()) {
             (None, Some(stretch)) => stretch.next_neighbour(database),
+            _ => Ok(None),
+        }
+    }
+
+    /// The same, where it lies.
+    #[inline]
+    pub fn neighbour(&mut self, database: &Database) -> Result<Option<DocumentBytes<'_>>> {
+        match (&self.front, self.ahead.front_mut()) {
+            (None, Some(stretch)) => stretch.neighbour(database),
             _ => Ok(None),
         }
     }

@@ -261,7 +261,7 @@ void leveldb_iter_seek_to_last(leveldb_iterator_t *iterator);
 // `k` is one to `klen` bytes.
 void leveldb_iter_seek(leveldb_iterator_t *iterator, const char *k, uintptr_t klen);
 
-// Goes to the next entry.
+// Goes to the next entry. An iterator that stands nowhere, after an error too, stays as it is.
 void leveldb_iter_next(leveldb_iterator_t *iterator);
 
 // Goes to the entry before.

@@ -10,7 +10,7 @@ use cambium_cluster::topology::{Acknowledgement, Progress, State, View};
 use cambium_io::sync::atomic::Ordering;
 
 use super::agent;
-use super::link::{Carried, LinkHandle, Shared, Word};
+use super::link::{Carried, Left, LinkHandle, Shared, Word};
 use super::status::Ages;
 use super::{ChainEvent, Unstable};
 use crate::executor::called::Called;
@@ -170,10 +170,6 @@ impl Chains {
                 break;
             };
             let (was_head, since) = (replica.is_head(), replica.since());
-            let unacknowledged = match replica.awaits_successor() {
-                true => (replica.position().number).saturating_sub(replica.acked_number()),
-                false => 0,
-            };
             if !replica.learn(chain, now, wait) {
                 continue;
             }
@@ -182,16 +178,6 @@ impl Chains {
                 self.feeding[place] = None;
             }
             learned.has_won |= replica.is_head() && !was_head;
-            // As a member it would be brought up, and its predecessor would count them.
-            let is_gone = was_head && chain.place(&self.shared.me).is_none();
-            if is_gone && unacknowledged > 0 {
-                tracing::warn!(
-                    partition = place,
-                    batches = unacknowledged,
-                    "discards batches that the chain may go on without"
-                );
-                self.discarded += unacknowledged;
-            }
             self.report(place as u8, partitions);
             let state = chain
                 .place(self.me())
@@ -253,6 +239,10 @@ impl Chains {
                 of.insert(place, way);
             }
         }
+        let mut left = self.left(partitions);
+        for node in left.keys() {
+            carried.entry(node.clone()).or_default();
+        }
         self.links.retain(|node, link| {
             let address = self.view.nodes.get(node).map(|node| &node.address);
             carried.contains_key(node) && address.is_none_or(|address| *address == link.address)
@@ -268,7 +258,8 @@ impl Chains {
                 }
             }
             if let Some(link) = self.links.get(&node) {
-                link.words.send([Word::Chains(of)]);
+                let left = left.remove(&node).unwrap_or_default();
+                link.words.send([Word::Chains(of), Word::Left(left)]);
             }
         }
         let all_serve = self.view.chains.iter().all(|chain| {
@@ -283,6 +274,48 @@ impl Chains {
             .history
             .all_serve
             .store(all_serve, Ordering::Relaxed);
+    }
+
+    /// By head: the partitions that this node has a copy of, and has left. It keeps its copy
+    /// until every member of the chain serves.
+    fn left(&self, partitions: &Partitions) -> HashMap<String, BTreeMap<u8, Left>> {
+        let mut left: HashMap<String, BTreeMap<u8, Left>> = HashMap::new();
+        for (place, replica) in (0..).zip(&partitions.replicas) {
+            if let Some(head) = replica.left() {
+                let copy = Left {
+                    epoch: replica.chain().epoch,
+                    position: replica.position().clone(),
+                    ask_from: Duration::ZERO,
+                };
+                left.entry(head.node.clone())
+                    .or_default()
+                    .insert(place, copy);
+            }
+        }
+        left
+    }
+
+    /// Reports what the chain of a partition that this node has left went on without; `common`
+    /// is the last batch that both have. False if this node has joined it again.
+    pub fn leave(&mut self, partition: u8, common: Option<u64>, partitions: &Partitions) -> bool {
+        let replica = &partitions.replicas[usize::from(partition)];
+        if replica.left().is_none() {
+            return false;
+        }
+        let number = replica.position().number;
+        match common.map(|last| number.saturating_sub(last)) {
+            Some(0) => tracing::info!(partition, "removes a copy that has moved"),
+            Some(batches) => {
+                tracing::warn!(
+                    partition,
+                    batches,
+                    "discards batches that the chain went on without"
+                );
+                self.discarded += batches;
+            }
+            None => tracing::warn!(partition, "discards a copy of unknown age"),
+        }
+        true
     }
 
     /// Frames of a round are written. True if they wait for a sync.
@@ -333,7 +366,7 @@ impl Chains {
     /// The successor of a partition is heard of.
     pub fn hear(&mut self, event: &ChainEvent, partitions: &mut Partitions) {
         let (partition, replica) = match event {
-            ChainEvent::View(..) => return,
+            ChainEvent::View(..) | ChainEvent::Left { .. } => return,
             ChainEvent::Discarded(batches) => {
                 self.discarded += batches;
                 return;
@@ -360,7 +393,10 @@ impl Chains {
                 self.ages.acknowledge(partition, replica.acked_number());
             }
             ChainEvent::CaughtUp { since, .. } => replica.caught_up(*since),
-            ChainEvent::View(..) | ChainEvent::Discarded(..) | ChainEvent::Copying { .. } => {}
+            ChainEvent::View(..)
+            | ChainEvent::Left { .. }
+            | ChainEvent::Discarded(..)
+            | ChainEvent::Copying { .. } => {}
         }
         self.report(partition, partitions);
     }

@@ -65,6 +65,13 @@ pub enum ChainEvent {
         /// Entries.
         entries: Option<(u64, u64)>,
     },
+    /// The head of a chain that this node has left answers.
+    Left {
+        /// The partition.
+        partition: u8,
+        /// The last batch that both have; `None` if their epochs do not tell.
+        common: Option<u64>,
+    },
     /// A former head has so many batches that the chain went on without: a copy replaces them.
     Discarded(u64),
     /// The successor of a partition gets frames as they are made.

@@ -22,6 +22,8 @@ pub struct ChainStatus {
     pub behind: usize,
     /// Chains in which it is being brought up, or waits for it.
     pub catching_up: usize,
+    /// Chains that it has left, with a copy that is still to be removed.
+    pub left: usize,
     /// Changes of its chains that it has learned of.
     pub reconfigurations: u64,
     /// Batches of former heads that the chains went on without, and copies have replaced.
@@ -145,6 +147,7 @@ impl Chains {
         for (partition, replica) in (0..).zip(&partitions.replicas) {
             let chain = replica.chain();
             let Some(place) = chain.place(self.me()) else {
+                status.left += usize::from(replica.has_copy());
                 continue;
             };
             status.heads += usize::from(replica.is_head());

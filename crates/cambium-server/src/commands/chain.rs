@@ -1,5 +1,7 @@
 //! CAMBIUM.CHAIN: what a predecessor sends; see `cluster::link`.
 
+use cambium_base::coding::Decoder;
+use cambium_cluster::position::Position;
 use cambium_cluster::replica::{Appended, Refusal};
 
 use super::{ADMIN, Call, Command, Failure, NO_MULTI, Outcome, SYNTAX};
@@ -32,6 +34,7 @@ fn chain(call: &mut Call<'_>) -> Outcome {
         () if call.is(1, "open") => open(call, &from, partition, since),
         () if call.is(1, "append") => append(call, &from, partition, since),
         () if call.is(1, "copy") => copy(call, &from, partition, since),
+        () if call.is(1, "left") => left(call, partition, since),
         () => return Err(SYNTAX),
     };
     match outcome {
@@ -216,5 +219,29 @@ fn copy(call: &mut Call<'_>, from: &str, partition: u8, since: u64) -> Done {
     } else {
         return Err(SYNTAX.into());
     }
+    Ok(())
+}
+
+/// A node that has left the chain, as it knows since `epoch`, asks the head which is the last
+/// batch that both have.
+fn left(call: &mut Call<'_>, partition: u8, epoch: u64) -> Done {
+    let theirs = Position::decode(&mut Decoder::new(call.argument(4))).ok_or(SYNTAX)?;
+    let partitions = call.server.keyspace.partitions.as_ref();
+    let leads = partitions.is_some_and(|partitions| partitions.leads(partition));
+    let replica = replica(call, partition)?;
+    if replica.chain().epoch < epoch {
+        return Err(Refusal::Unknown.into());
+    }
+    if !leads {
+        return Err(Refusal::Over.into());
+    }
+    let common = replica.position().last_in_common(&theirs);
+    let reply = call.reply();
+    reply.array(5);
+    reply.bulk("left");
+    reply.integer(i64::from(partition));
+    reply.integer(epoch as i64);
+    reply.integer(i64::from(common.is_some()));
+    reply.integer(common.unwrap_or_default() as i64);
     Ok(())
 }

@@ -224,6 +224,7 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
                     line("lag_batches_of_all_chains", &all),
                     line("lag_milliseconds", &status.longest().as_millis()),
                     line("reconfigurations", &status.reconfigurations),
+                    line("left_copies", &status.left),
                     line("discarded_batches", &status.discarded),
                 ]);
             }

@@ -14,6 +14,7 @@ use crate::cluster::ChainEvent;
 use crate::cluster::chains::{Answered, Feeding};
 use crate::cluster::status::ChainStatus;
 use crate::commands::{Command, Failure, Outcome, WRITE};
+use crate::keyspace::partitions::Record;
 use crate::messages::{Handle, Next};
 use crate::resp::Arguments;
 use crate::resp::reply::Reply;
@@ -45,9 +46,15 @@ impl Executor {
         else {
             return;
         };
-        let ChainEvent::View(view, fresh_until) = event else {
-            chains.hear(&event, partitions);
-            return;
+        let (view, fresh_until) = match event {
+            ChainEvent::View(view, fresh_until) => (view, fresh_until),
+            ChainEvent::Left { partition, common } => {
+                if chains.leave(partition, common, partitions) {
+                    self.remove_copy(partition);
+                }
+                return;
+            }
+            event => return chains.hear(&event, partitions),
         };
         let learned = chains.learn(view, fresh_until, partitions);
         if learned.has_won {
@@ -66,6 +73,18 @@ impl Executor {
             output
         });
         self.outbox.send(lost.collect());
+    }
+
+    /// This node has left the chain of a partition: its copy goes.
+    fn remove_copy(&mut self, partition: u8) {
+        let keyspace = &mut self.server.keyspace;
+        match keyspace.begin_copy(partition) {
+            Ok(()) => keyspace.end_copy(partition, Record::of_nothing()),
+            Err(error) => {
+                tracing::error!(%error, partition, "cannot remove a copy that has moved")
+            }
+        }
+        self.commit();
     }
 
     /// A round is written: its frames go on, now or behind the sync.

@@ -56,6 +56,14 @@ pub struct Record {
 }
 
 impl Record {
+    /// The record of a copy that has nothing.
+    pub fn of_nothing() -> Record {
+        Record {
+            is_whole: true,
+            ..Record::default()
+        }
+    }
+
     /// Writes the record; see the module.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![u8::from(self.is_whole)];
@@ -210,10 +218,7 @@ impl Partitions {
                         store.path().display()
                     ))
                 })?,
-                None => Record {
-                    is_whole: true,
-                    ..Record::default()
-                },
+                None => Record::of_nothing(),
             };
             Ok(Replica::new(
                 node,

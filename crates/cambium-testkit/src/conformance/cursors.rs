@@ -1,5 +1,7 @@
 //! Scans, passes over everything, resume tokens, snapshots and isolation.
 
+use std::ops::ControlFlow;
+
 use cambium_api::{
     CompactOptions, Cursor, Direction, Durability, Error, IterationOrder, KeyRange, Reader,
     ResumeToken,
@@ -9,6 +11,7 @@ use super::batches::is_unsupported;
 use super::{
     Bench, Case, OrFail, Outcome, Plain, expect, expect_contents, expect_entries, expect_error,
 };
+use crate::walking::walk;
 
 pub(super) const CASES: &[Case] = &[
     ("scans keep to their bounds, both ways", scan_bounds),
@@ -27,14 +30,11 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn drain(mut cursor: Box<dyn Cursor>) -> Result<Pairs, String> {
     let mut pairs = Pairs::new();
-    while let Some(entry) = cursor.next().or_fail("next")? {
-        pairs.push((entry.key.to_vec(), entry.value.to_vec()));
-    }
-    // The end stays the end.
-    match cursor.next().or_fail("next behind the end")? {
-        None => Ok(pairs),
-        Some(_) => Err("a cursor goes on behind its end".to_string()),
-    }
+    walk(&mut *cursor, |key, value| {
+        pairs.push((key.to_vec(), value.to_vec()))
+    })
+    .or_fail("walk")?;
+    Ok(pairs)
 }
 
 fn expected_scan(entries: &Plain, range: &KeyRange, direction: Direction) -> Pairs {
@@ -172,11 +172,28 @@ fn pass_in_parts(
     let mut token: Option<ResumeToken> = None;
     loop {
         let mut cursor = reader.iterate(order, token.as_ref()).or_fail("iterate")?;
-        for _ in 0..stride {
+        let by_visits = pairs.len() / stride % 2 == 1;
+        let mut left = stride;
+        while left > 0 && !by_visits {
             let Some(entry) = cursor.next().or_fail("next")? else {
                 return Ok(pairs);
             };
             pairs.push((entry.key.to_vec(), entry.value.to_vec()));
+            left -= 1;
+        }
+        let end = match by_visits {
+            true => cursor.visit(&mut |key, value| {
+                pairs.push((key.to_vec(), value.to_vec()));
+                left -= 1;
+                match left {
+                    0 => ControlFlow::Break(()),
+                    _ => ControlFlow::Continue(()),
+                }
+            }),
+            false => Ok(ControlFlow::Break(())),
+        };
+        if end.or_fail("visit")?.is_continue() {
+            return Ok(pairs);
         }
         let next = cursor.resume_token();
         token = Some(next.ok_or("a pass over everything has no resume token")?);

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cambium_api::{
     Capabilities, CompactOptions, Direction, Durability, Engine, Error, KeyRange, Precondition,
-    Value, WriteBatch,
+    WriteBatch,
 };
 use cambium_io::simulated::Generator;
 
 use super::short::Call;
 use crate::linearizability::{Observation, Operation};
+use crate::walking::walk;
 use crate::workload::key;
 
 /// Keys that actors use.
@@ -313,7 +314,7 @@ impl Actor {
         let number = self.some_key();
         let key = self.key(number);
         let found = self.store.get(&key)?;
-        let before = found.as_ref().map(value_of).transpose()?;
+        let before = found.as_deref().map(value_of).transpose()?;
         let condition = match &found {
             Some(value) => Precondition::Equals {
                 key: key.clone(),
@@ -339,7 +340,7 @@ impl Actor {
         let key = self.key(number);
         let start = self.tick();
         let found = self.store.get(&key)?;
-        let value = found.as_ref().map(value_of).transpose()?;
+        let value = found.as_deref().map(value_of).transpose()?;
         let saw = vec![(number, value)];
         self.note(start, Observation::Read { saw });
         Ok(())
@@ -353,7 +354,7 @@ impl Actor {
         let found = self.store.multi_get(&keys)?;
         let mut saw = Vec::new();
         for (number, value) in numbers.into_iter().zip(&found) {
-            saw.push((number, value.as_ref().map(value_of).transpose()?));
+            saw.push((number, value.as_deref().map(value_of).transpose()?));
         }
         self.note(start, Observation::Read { saw });
         Ok(())
@@ -436,8 +437,11 @@ impl Actor {
         };
         let mut found: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         let mut last: Option<Vec<u8>> = None;
-        while let Some(entry) = cursor.next()? {
-            let key = entry.key.to_vec();
+        let mut entries = Vec::new();
+        walk(&mut *cursor, |key, value| {
+            entries.push((key.to_vec(), value.to_vec()))
+        })?;
+        for (key, value) in entries {
             let in_order = last.as_ref().is_none_or(|last| match direction {
                 Direction::Forward => *last < key,
                 Direction::Reverse => *last > key,
@@ -447,7 +451,7 @@ impl Actor {
                     format!("a scan of {range:?} from {from:?} visits {key:?} after {last:?}");
                 return Err(Stop::Wrong(what));
             }
-            found.insert(key.clone(), value_of(&entry.value)?);
+            found.insert(key.clone(), value_of(&value)?);
             last = Some(key);
         }
         let within = (0..KEYS).map(|number| (number, self.key(number)));
@@ -484,7 +488,7 @@ fn write_as_users_do(
 }
 
 /// The number of the write that a value comes from.
-pub(crate) fn value_of(bytes: &Value) -> Result<u64, Stop> {
+pub(crate) fn value_of(bytes: &[u8]) -> Result<u64, Stop> {
     let first = bytes
         .first_chunk::<8>()
         .map(|first| u64::from_le_bytes(*first));

@@ -1,6 +1,6 @@
 //! Scans go from both ends, and seek, over stores, snapshots and transactions.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use cambium::prelude::*;
 use cambium::{Error, Result};
@@ -32,8 +32,11 @@ fn key(number: u64) -> [u8; 8] {
 }
 
 fn number(entry: Option<Result<Entry>>) -> Option<u64> {
-    let key = entry?.unwrap().key;
-    Some(u64::from_be_bytes(*key.first_chunk().unwrap()))
+    Some(number_of(&entry?.unwrap().key))
+}
+
+fn number_of(key: &[u8]) -> u64 {
+    u64::from_be_bytes(*key.first_chunk().unwrap())
 }
 
 fn numbers(entries: impl Iterator<Item = Result<Entry>>) -> Vec<u64> {
@@ -72,6 +75,59 @@ fn the_ends_of_a_scan_meet() {
         transaction.put(key(15), "own").unwrap();
         transaction.delete(key(30)).unwrap();
         ends_meet(|| transaction.scan(..));
+    }
+}
+
+/// Every way of visiting some entries from each end shows each entry once, also beside
+/// entries that are taken.
+#[test]
+fn the_ends_of_visits_meet() {
+    for (_folder, store) in ordered_stores() {
+        for way in 0..1024_u32 {
+            let mut entries = store.scan(..).unwrap();
+            let (mut front, mut back) = (Vec::new(), Vec::new());
+            for step in 0..5 {
+                let mut left = 2;
+                let mut visit = |found: &mut Vec<u64>, key: &[u8]| {
+                    found.push(number_of(key));
+                    left -= 1;
+                    match left {
+                        0 => ControlFlow::Break(()),
+                        _ => ControlFlow::Continue(()),
+                    }
+                };
+                let end = match way >> (2 * step) & 3 {
+                    0 => entries.visit(|key, _| visit(&mut front, key)),
+                    1 => entries.visit_back(|key, _| visit(&mut back, key)),
+                    2 => {
+                        front.extend(number(entries.next()));
+                        entries.visit(|key, _| visit(&mut front, key))
+                    }
+                    _ => {
+                        back.extend(number(entries.next_back()));
+                        entries.visit_back(|key, _| visit(&mut back, key))
+                    }
+                };
+                assert!(end.unwrap().is_break() || front.len() + back.len() == 10);
+            }
+            let rest = entries.visit(|key, value| {
+                assert_eq!(value, number_of(key).to_string().as_bytes());
+                front.push(number_of(key));
+                ControlFlow::Continue(())
+            });
+            assert!(rest.unwrap().is_continue());
+            assert!(entries.next().is_none() && entries.next_back().is_none());
+            front.extend(back.into_iter().rev());
+            assert_eq!(front, (10..20).collect::<Vec<_>>(), "{way:b}");
+        }
+        // A visit to the end leaves nothing for the other end, until the front goes back.
+        let mut entries = store.scan(..key(15)).unwrap();
+        _ = entries.visit(|_, _| ControlFlow::Continue(())).unwrap();
+        entries.seek_back(key(12)).unwrap();
+        assert_eq!(number(entries.next_back()), None);
+        entries.seek(key(11)).unwrap();
+        assert_eq!(number(entries.next_back()), Some(12));
+        assert_eq!(numbers(entries), [11]);
     }
 }
 

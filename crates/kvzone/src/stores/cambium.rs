@@ -23,6 +23,7 @@
 //! [`Store::submit`] where an engine serves it by itself: `alphard`.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -468,8 +469,17 @@ impl Session for OneThread {
         if limit == 0 {
             return Ok(0);
         }
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        visit_all(open.store.scan(from..)?.take(limit), skipped, visit)
+        let mut entries = open.store.scan(from..)?;
+        let mut visited = 0;
+        _ = entries.visit(|key, value| {
+            visit(key.get(skipped..).unwrap_or_default(), value);
+            visited += 1;
+            match visited < limit {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        Ok(visited)
     }
 
     fn walk(&mut self, backwards: bool, visit: &mut Visit<'_>) -> Result<u64> {
@@ -478,24 +488,17 @@ impl Session for OneThread {
             return Err(kvzone_core::adapter::no_scan(open.name));
         }
         let skipped = open.integer_keys.map_or(0, |bytes| INTEGER_BYTES - bytes);
-        let entries = open.store.scan(..)?;
-        match backwards {
-            false => visit_all(entries, skipped, visit),
-            true => visit_all(entries.rev(), skipped, visit),
-        }
+        let mut entries = open.store.scan(..)?;
+        let mut visited = 0;
+        let count = |key: &[u8], value: &[u8]| {
+            visit(key.get(skipped..).unwrap_or_default(), value);
+            visited += 1;
+            ControlFlow::Continue(())
+        };
+        _ = match backwards {
+            false => entries.visit(count)?,
+            true => entries.visit_back(count)?,
+        };
+        Ok(visited)
     }
-}
-
-fn visit_all(
-    entries: impl Iterator<Item = cambium::Result<cambium::Entry>>,
-    skipped: usize,
-    visit: &mut Visit<'_>,
-) -> Result<u64> {
-    let mut visited = 0;
-    for entry in entries {
-        let entry = entry?;
-        visit(entry.key.get(skipped..).unwrap_or_default(), &entry.value);
-        visited += 1;
-    }
-    Ok(visited)
 }

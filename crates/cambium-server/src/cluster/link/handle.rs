@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cambium_cluster::position::Position;
 
-use super::{Link, Shared};
+use super::{Left, Link, Shared};
 use crate::mailbox::Mailbox;
 
 /// A message to a link.
@@ -15,6 +15,8 @@ use crate::mailbox::Mailbox;
 pub enum Word {
     /// The partitions that it carries.
     Chains(BTreeMap<u8, Carried>),
+    /// The partitions that this node has left, and of which the other one is the head.
+    Left(BTreeMap<u8, Left>),
     /// The window has new frames.
     Frames,
     /// The successor says where it is: whether it is whole, what is committed, its position.
@@ -68,6 +70,7 @@ impl LinkHandle {
             address: address.to_string(),
             words: words.clone(),
             ways: BTreeMap::new(),
+            left: BTreeMap::new(),
             connection: None,
             number: 0,
             feed: None,

@@ -10,14 +10,19 @@
 //! CAMBIUM.CHAIN COPY partition since BEGIN
 //! CAMBIUM.CHAIN COPY partition since DATA key value [key value ...]
 //! CAMBIUM.CHAIN COPY partition since END record  copied partition since number
+//! CAMBIUM.CHAIN LEFT partition epoch position  left partition epoch is-known number
 //!                                              refused partition since why, in place of any
 //! ```
+//!
+//! LEFT is what a node asks the head of a chain that it has left, before it removes its copy:
+//! which is the last batch that both have.
 //!
 //! Answers come when there is something to say, and not one for each request: a middle member
 //! acknowledges what its own successor has acknowledged.
 
 mod bringing_up;
 mod handle;
+mod left;
 mod reader;
 mod secured;
 mod silence;
@@ -42,6 +47,7 @@ use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::tls::Tls;
 pub use handle::{Carried, LinkHandle, Word};
+pub use left::Left;
 use reader::read;
 pub use silence::Accusations;
 
@@ -111,6 +117,7 @@ pub struct Link {
     address: String,
     words: Arc<Mailbox<Word>>,
     ways: BTreeMap<u8, Way>,
+    left: BTreeMap<u8, Left>,
     connection: Option<(Connection, TcpStream)>,
     /// The number of the connection.
     number: u64,
@@ -154,7 +161,7 @@ impl Link {
                 }
                 self.hear(word);
             }
-            if self.ways.is_empty() {
+            if self.ways.is_empty() && self.left.is_empty() {
                 self.disconnect();
                 is_busy = false;
                 continue;
@@ -192,6 +199,7 @@ impl Link {
         let now = self.now();
         match word {
             Word::Chains(chains) => self.take_chains(chains),
+            Word::Left(left) => self.take_left(left),
             Word::Frames | Word::Stop => {}
             Word::Opened(partition, since, is_whole, committed, position) => {
                 if self.is_current(partition, since) {
@@ -391,6 +399,7 @@ impl Link {
                 _ => {}
             }
         }
+        self.ask_of_left(now);
         let brings_up = self.rests_until <= now;
         if brings_up {
             self.has_more = self.feed() | self.copy();

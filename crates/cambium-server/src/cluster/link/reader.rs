@@ -68,6 +68,13 @@ fn understood(parts: Vec<Answer>) -> Option<Heard> {
             number: number()?,
         }),
         "copied" => Heard::Word(Word::Copied(partition, since, number()?)),
+        "left" => {
+            let (is_known, last) = (number()? == 1, number()?);
+            Heard::Event(ChainEvent::Left {
+                partition,
+                common: is_known.then_some(last),
+            })
+        }
         "refused" => Heard::Word(Word::Refused(partition, since)),
         "opened" => {
             let (is_whole, committed) = (number()? == 1, number()?);

@@ -39,6 +39,28 @@ fn apply(cluster: &Cluster, change: impl Fn(&cambium_cluster::topology::View) ->
     });
 }
 
+/// Waits until a node has removed what it has left, and ends it. Its store has nothing more of
+/// those partitions, however it is read.
+fn removes_copies(cluster: &mut Cluster, node: usize) {
+    let address = cluster.places[node].1.clone();
+    let mut client = cluster.client();
+    eventually("the copies are removed", || {
+        let info = client.call_at(&address, &["INFO", "cluster"]);
+        info.is_some_and(|info| info.contains("left_copies:0"))
+    });
+    cluster.kill(node);
+    let folder = cluster.places[node].0.path().join("store");
+    let store = cambium::open(folder).unwrap();
+    let view = cluster.view();
+    let has_left = |key: &[u8]| {
+        let chain = view.chains.get(usize::from(key[0]));
+        chain.is_some_and(|chain| chain.place(&name(node)).is_none())
+    };
+    let entries = store.snapshot().unwrap().iterate().unwrap();
+    let left = entries.filter(|entry| has_left(&entry.as_ref().unwrap().key));
+    assert_eq!(left.count(), 0);
+}
+
 #[test]
 fn copies_move_to_a_new_node_while_clients_write() {
     let mut cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
@@ -59,7 +81,7 @@ fn copies_move_to_a_new_node_while_clients_write() {
         view.chains.iter().all(|chain| chain.place("n0").is_none())
     });
     cluster.settle();
-    cluster.kill(0);
+    removes_copies(&mut cluster, 0);
     let moved = name(new);
     let chain = &cluster.view().chains[1];
     if chain.head().unwrap().node != moved {
@@ -136,6 +158,54 @@ fn a_planned_change_of_an_async_head_loses_nothing() {
         let info = client.call_at(address, &["INFO", "cluster"]).unwrap();
         assert!(info.contains("discarded_batches:0"), "{info}");
     }
+}
+
+/// A head dies with batches that no one else has, and its copy moves before it is back: it
+/// reports them as it removes the copy.
+#[test]
+fn what_a_head_had_alone_is_reported_when_its_copy_has_moved_meanwhile() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Async);
+    let new = cluster.grow();
+    let mut client = cluster.client();
+    client.call("SET k0 before");
+    let slot = cambium_cluster::slots::slot(b"k0");
+    let partition = cambium_cluster::slots::partition(slot, 4);
+    let place = usize::from(partition);
+    cluster.settle();
+    let before = cluster.view().chains[place].head().unwrap().node.clone();
+    let head = (0..4).find(|node| name(*node) == before).unwrap();
+    let others = (0..4).filter(|node| *node != head);
+    others.for_each(|node| cluster.ways[node].cut(true));
+    let written = (0..50).filter(|number| {
+        let key = format!("{{k0}}{number}");
+        client.try_call(&["SET", &key, "x"]).is_some()
+    });
+    assert_eq!(written.count(), 50);
+    cluster.kill(head);
+    cluster.ways.iter().for_each(|way| way.mend());
+    eventually("another node is the head", || {
+        let view = cluster.view();
+        let head = view.chains[place].head();
+        head.is_some_and(|head| head.node != before)
+    });
+    apply(&cluster, |view| {
+        let chain = control::relocate(view, partition, &before, &name(new));
+        vec![(partition, chain.unwrap())]
+    });
+    eventually("the copy has moved", || {
+        cluster.view().chains[place].place(&before).is_none()
+    });
+    cluster.start_node(head);
+    cluster.settle();
+    let lost = (0..50).filter(|number| client.call(&format!("GET {{k0}}{number}")) == "nil");
+    let lost = lost.count();
+    assert!(lost > 0, "nothing is lost");
+    let address = cluster.places[head].1.clone();
+    eventually("the batches are reported", || {
+        let info = client.call_at(&address, &["INFO", "cluster"]);
+        info.is_some_and(|info| info.contains(&format!("discarded_batches:{lost}\r")))
+    });
+    removes_copies(&mut cluster, head);
 }
 
 /// A node that loses its lease registers again, and serves by the chain that it reads. A

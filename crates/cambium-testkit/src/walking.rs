@@ -1,0 +1,44 @@
+//! Reading a cursor to its end in all the ways that it has.
+
+use std::ops::ControlFlow;
+
+use cambium_api::Cursor;
+use cambium_base::{Error, Result};
+
+/// Hands all entries that are left to `take`: one by `next`, then a stretch by `visit`, each
+/// stretch longer than the one before, so that they end everywhere in what an engine reads
+/// together. The end stays the end.
+///
+/// # Errors
+/// Those of the cursor; `Corruption` if it goes on behind its end.
+pub fn walk(cursor: &mut dyn Cursor, mut take: impl FnMut(&[u8], &[u8])) -> Result<()> {
+    for stretch in 0.. {
+        let Some(entry) = cursor.next()? else {
+            break;
+        };
+        take(&entry.key, &entry.value);
+        let mut left = stretch;
+        if left == 0 {
+            continue;
+        }
+        let end = cursor.visit(&mut |key, value| {
+            take(key, value);
+            left -= 1;
+            match left {
+                0 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        })?;
+        if end.is_continue() {
+            break;
+        }
+    }
+    let has_ended = cursor.next()?.is_none()
+        && cursor
+            .visit(&mut |_, _| ControlFlow::Break(()))?
+            .is_continue();
+    match has_ended {
+        true => Ok(()),
+        false => Err(Error::corruption("", 0, "a cursor goes on behind its end")),
+    }
+}
