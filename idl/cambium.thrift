@@ -3,10 +3,9 @@
 //
 // Framed and buffered transports, binary and compact protocol: the server recognizes which.
 // All calls are about database 0: clients of Redis see the same keys with SELECT 0. On a node
-// of a cluster the keys of a call belong to one slot, and `range` and `iterate` are unsupported.
-// A call
-// returns when its write is as safe as the server's --durability says. Calls of one
-// connection run in order; send several without waiting, and they share one batch and one
+// of a cluster the keys of a call belong to one slot, and `range`, `iterate` and `size` are
+// unsupported. A call returns when its write is as safe as the server's --durability says. Calls
+// of one connection run in order; send several without waiting, and they share one batch and one
 // sync with those of other connections.
 
 namespace cpp cambium

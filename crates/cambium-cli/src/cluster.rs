@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cambium_cluster::control::{self, Changes};
 use cambium_cluster::topology::{
-    Acknowledgement, Chain, MOST_MEMBERS, MOST_PARTITIONS, Member, Meta, State, VERSION,
+    Acknowledgement, Chain, MOST_MEMBERS, MOST_PARTITIONS, Member, Meta, Progress, State, VERSION,
 };
 use cambium_foreign::access::Access;
 use cambium_foreign::etcd;
@@ -88,7 +88,7 @@ pub enum ClusterCommand {
     Promote { partition: u16, node: String },
     /// Make every node the head of about as many chains as any other, as after a failure
     Balance,
-    /// Print each change of a chain as it happens
+    /// Print each change of a chain as it happens, and how far members are brought up
     Watch,
 }
 
@@ -273,6 +273,22 @@ fn duties(seen: &Seen, node: &str) -> (usize, usize, usize) {
     (own.len(), serving, heads)
 }
 
+/// How far the member of a chain is that is being brought up.
+fn progress<'a>(seen: &'a Seen, partition: u16, member: &Member) -> Option<&'a Progress> {
+    let progress = seen.progress.get(&partition);
+    progress.filter(|of| of.to == member.node && member.state == State::Syncing)
+}
+
+/// All of them: partitions, nodes, and how far they are.
+fn catching_up(seen: &Seen) -> Vec<(u16, &Progress)> {
+    let chains = (0..).zip(&seen.view.chains);
+    let all = chains.flat_map(|(partition, chain)| {
+        let members = chain.members.iter();
+        members.filter_map(move |member| Some((partition, progress(seen, partition, member)?)))
+    });
+    all.collect()
+}
+
 fn status(seen: &Seen, is_json: bool) -> Result<Status, Failure> {
     let chains = &seen.view.chains;
     let whole = chains.iter().filter(|chain| is_whole(chain)).count();
@@ -298,11 +314,20 @@ fn status(seen: &Seen, is_json: bool) -> Result<Status, Failure> {
                 })
             })
             .collect();
+        let catching_up: Vec<Value> = catching_up(seen)
+            .iter()
+            .map(|(partition, of)| {
+                json!({
+                    "partition": partition, "node": of.to, "is_copy": of.is_copy,
+                    "done": of.done, "of": of.of,
+                })
+            })
+            .collect();
         print(&format!(
             "{}\n",
             json!({
                 "chains": chains.len(), "served": served, "whole": whole,
-                "controller": controller, "nodes": nodes,
+                "controller": controller, "nodes": nodes, "catching_up": catching_up,
             })
         ))?;
     } else {
@@ -328,6 +353,9 @@ fn status(seen: &Seen, is_json: bool) -> Result<Status, Failure> {
                 "{name:<16} {address:<22} {engine:<8} {version:<9} {copies:>6} {serving:>8} {heads:>7}\n"
             );
         }
+        for (partition, of) in catching_up(seen) {
+            text += &format!("chain {partition}: {} has {of}\n", of.to);
+        }
         print(&text)?;
     }
     Ok(match whole == chains.len() {
@@ -342,7 +370,9 @@ fn line(seen: &Seen, partition: u16) -> String {
     let (first, last) = cambium_cluster::slots::slots_of(partition, count);
     let members = chain.members.iter().map(|member| {
         let leaves = if member.leaving { ", leaves" } else { "" };
-        format!("{} ({}{leaves})", member.node, member.state)
+        let progress = progress(seen, partition, member);
+        let progress = progress.map_or(String::new(), |of| format!(", {of}"));
+        format!("{} ({}{progress}{leaves})", member.node, member.state)
     });
     let members: Vec<String> = members.collect();
     format!(
@@ -375,9 +405,10 @@ fn watch(registry: &Registry, meta: &Meta, mut seen: Seen) -> Result<Status, Fai
         let mut outcome = Ok(());
         let mut show = || {
             outcome = registry.read(meta).map_err(Failure::from).and_then(|now| {
-                for partition in 0..now.view.chains.len() {
-                    if now.view.chains[partition] != seen.view.chains[partition] {
-                        print(&line(&now, partition as u16))?;
+                for partition in 0..now.view.chains.len() as u16 {
+                    let (before, after) = (line(&seen, partition), line(&now, partition));
+                    if before != after {
+                        print(&after)?;
                     }
                 }
                 seen = now;
@@ -387,7 +418,59 @@ fn watch(registry: &Registry, meta: &Meta, mut seen: Seen) -> Result<Status, Fai
         };
         show();
         // A watch that ends is begun again.
-        _ = registry.etcd.watch(&registry.key("chains/"), TURN, show);
+        _ = registry.etcd.watch(&registry.key(""), TURN, show);
         outcome?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn member(node: &str, state: State) -> Member {
+        Member {
+            node: node.into(),
+            state,
+            incarnation: 1,
+            store: "s".into(),
+            since: 1,
+            leaving: false,
+        }
+    }
+
+    #[test]
+    fn a_member_that_is_brought_up_is_shown_with_what_it_has() {
+        let mut chain = Chain::unmade();
+        chain.epoch = 7;
+        chain.members = vec![
+            member("n1", State::Serving),
+            member("n2", State::Syncing),
+            member("n3", State::Waiting),
+        ];
+        let mut seen = Seen::default();
+        seen.view.chains = vec![chain];
+        let shown = |seen: &Seen| {
+            line(seen, 0)
+                .split_once("7  ")
+                .map(|(_, of)| of.to_string())
+        };
+        let plain = "n1 (serving) > n2 (syncing) > n3 (waiting)\n";
+        assert_eq!(shown(&seen).as_deref(), Some(plain));
+        let mut progress = Progress {
+            to: "n2".into(),
+            is_copy: true,
+            done: 120,
+            of: 240,
+        };
+        seen.progress = BTreeMap::from([(0, progress.clone())]);
+        let copied = "n1 (serving) > n2 (syncing, 120 of about 240 entries) > n3 (waiting)\n";
+        assert_eq!(shown(&seen).as_deref(), Some(copied));
+        assert_eq!(catching_up(&seen), [(0, &progress)]);
+        // What was said of a member that serves now, or waits, is over.
+        progress.to = "n3".into();
+        seen.progress = BTreeMap::from([(0, progress)]);
+        assert_eq!(shown(&seen).as_deref(), Some(plain));
+        assert_eq!(catching_up(&seen), []);
     }
 }

@@ -5,6 +5,7 @@
 //! /cambium/NAME/nodes/NODE    Node: under the node's lease
 //! /cambium/NAME/controller    the name of the node that decides: under its lease
 //! /cambium/NAME/chains/00017  Chain: of a partition, changed by the controller and by commands
+//! /cambium/NAME/progress/NODE Progress of each successor that the node brings up, by partition
 //! /cambium/NAME/reports/00017 Report: of a member about its successor, or as a head that goes
 //! ```
 
@@ -192,6 +193,35 @@ pub struct Report {
     /// The member is the head, makes place for another one, and all others have its batches.
     #[serde(default)]
     pub is_drained: bool,
+}
+
+/// How far a member has brought its successor up. For people: no decision depends on it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Progress {
+    /// The successor.
+    pub to: String,
+    /// It gets a copy: the numbers are entries, and of batches otherwise.
+    pub is_copy: bool,
+    /// What it has.
+    pub done: u64,
+    /// What it is to have; about so many entries of a copy.
+    pub of: u64,
+}
+
+impl Progress {
+    /// The share that is done.
+    pub fn ratio(&self) -> f64 {
+        (self.done as f64 / self.of.max(1) as f64).min(1.0)
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_copy {
+            true => write!(f, "{} of about {} entries", self.done, self.of),
+            false => write!(f, "{} of {} batches", self.done, self.of),
+        }
+    }
 }
 
 /// All of it at one moment.

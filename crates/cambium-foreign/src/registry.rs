@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cambium_cluster::topology::{Chain, Meta, Node, VERSION, View};
+use cambium_cluster::topology::{Chain, Meta, Node, Progress, VERSION, View};
 
 use crate::access::Access;
 use crate::etcd::{Change, Compare, Entry, Error, Etcd, Result};
@@ -27,6 +27,8 @@ pub struct Seen {
     pub changed: Vec<i64>,
     /// The nodes that are there, with the revisions of their registrations.
     pub registered: BTreeMap<String, i64>,
+    /// Members that are brought up, by partition.
+    pub progress: BTreeMap<u16, Progress>,
     /// The controller's name, and the revision of its election.
     pub controller: Option<(String, i64)>,
 }
@@ -171,6 +173,10 @@ impl Seen {
                     self.view.nodes.insert(name.to_string(), node);
                     self.registered.insert(name.to_string(), entry.changed);
                 }
+            }
+            "progress" => {
+                let of_node = serde_json::from_slice::<BTreeMap<u16, Progress>>(&entry.value);
+                self.progress.extend(of_node.unwrap_or_default());
             }
             "controller" => {
                 let name = String::from_utf8_lossy(&entry.value).into_owned();

@@ -77,6 +77,8 @@ pub enum Event {
     Synced(u64),
     /// Something is due from now on: the executor's thread has to look at the time.
     Timed,
+    /// The server is to stop, once other nodes have what it is the head of.
+    StepDown,
     /// The server stops: finish what is there.
     Stop,
 }

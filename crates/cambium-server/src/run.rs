@@ -482,7 +482,7 @@ fn serve(
     thread::scope(|scope| {
         let finish = outbox.clone();
         let signals = &mut *signals;
-        scope.spawn(|| watch_signals(signals, &outbox, certificate.as_deref()));
+        scope.spawn(|| watch_signals(signals, &stopping, certificate.as_deref()));
         let others = scope.spawn(move || {
             let executed = executing.join().is_ok();
             let synced = syncer.is_none_or(|thread| thread.join().is_ok());
@@ -528,9 +528,10 @@ fn start_syncer(
     Ok((syncing, thread))
 }
 
-/// The first signal closes; the second ends the process at once. SIGHUP reads the
+/// The first signal closes, behind the hand-over of what this node is the head of; the second
+/// ends the process at once. SIGHUP reads the
 /// certificate again.
-fn watch_signals(signals: &mut Signals, outbox: &Outbox, certificate: Option<&Tls>) {
+fn watch_signals(signals: &mut Signals, inbox: &Mailbox<Event>, certificate: Option<&Tls>) {
     let mut is_stopping = false;
     for signal in signals.forever() {
         match (signal, certificate) {
@@ -543,7 +544,7 @@ fn watch_signals(signals: &mut Signals, outbox: &Outbox, certificate: Option<&Tl
             _ => {
                 is_stopping = true;
                 tracing::info!(signal, "stopping");
-                outbox.stop();
+                inbox.send([Event::StepDown]);
             }
         }
     }

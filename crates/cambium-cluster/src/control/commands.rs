@@ -23,6 +23,19 @@ pub fn promote(chain: &Chain, node: &str) -> Result<Chain, String> {
     Ok(changed(chain, chain.members.clone(), next_head, false))
 }
 
+/// Lets the next member take the place of a node wherever that is the head, as it is to stop.
+pub fn step_down(view: &View, node: &str) -> Changes {
+    let mut changes = Changes::new();
+    for (number, chain) in (0..).zip(&view.chains) {
+        let is_head = chain.head().is_some_and(|head| head.node == node);
+        let next = chain.serving().nth(1).filter(|_| is_head);
+        if let (Some(next), None) = (next, &chain.next_head) {
+            changes.extend(promote(chain, &next.node).map(|promoted| (number, promoted)));
+        }
+    }
+    changes
+}
+
 /// Moves one copy of a partition from a node to another: the new member is brought up, and
 /// the old one goes when it serves.
 ///

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 
 use crate::topology::{Chain, Member, Meta, Node, Report, State, View};
 
-pub use commands::{add, balance, chain, drain, promote, relocate, remove};
+pub use commands::{add, balance, chain, drain, promote, relocate, remove, step_down};
 
 /// The chains that change, by partition.
 pub type Changes = Vec<(u16, Chain)>;
@@ -491,6 +491,21 @@ mod tests {
         settle(&mut view);
         assert_eq!(states(&view), "a:serving c:offline b:offline");
         assert_eq!(view.chains[0].next_head, None);
+    }
+
+    #[test]
+    fn a_node_that_stops_makes_place_wherever_another_member_serves() {
+        let mut view = view(4, &["a", "b", "c"]);
+        view.chains[3].members.truncate(1);
+        let changes = step_down(&view, "a");
+        let next = |changes: &Changes| {
+            let heads = changes.iter().map(|(_, chain)| chain.next_head.clone());
+            heads.flatten().collect::<Vec<_>>()
+        };
+        assert_eq!(next(&changes), ["b"]);
+        view.chains[0] = changes[0].1.clone();
+        assert_eq!(step_down(&view, "a"), Changes::new());
+        assert_eq!(next(&step_down(&view, "c")), ["a"]);
     }
 
     #[test]

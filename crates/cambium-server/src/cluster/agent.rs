@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium_cluster::control;
-use cambium_cluster::topology::{Meta, Node, Report};
+use cambium_cluster::topology::{Meta, Node, Progress, Report};
 use cambium_foreign::etcd::{self, Change, Compare};
 use cambium_foreign::registry::{Registry, Seen};
 use cambium_io::environment::Clock;
@@ -28,6 +28,10 @@ pub enum Word {
     Refresh,
     /// A member's report about its successor.
     Report(u16, Report),
+    /// How far this node has brought its successors up, by partition.
+    Progress(BTreeMap<u16, Progress>),
+    /// The server is to stop: other members become the heads of its chains.
+    StepDown,
     /// The server stops.
     Stop,
 }
@@ -43,6 +47,10 @@ pub struct Agent {
     clock: Arc<dyn Clock>,
     /// Reports that etcd does not have yet.
     reports: BTreeMap<u16, Report>,
+    /// The same of progress.
+    progress: Option<BTreeMap<u16, Progress>>,
+    /// The server is to stop.
+    steps_down: bool,
     /// The last failure, which is told once.
     failure: Option<String>,
 }
@@ -78,6 +86,8 @@ impl Agent {
             words,
             clock,
             reports: BTreeMap::new(),
+            progress: None,
+            steps_down: false,
             failure: None,
         };
         agent.register().map_err(|error| error.to_string())?;
@@ -144,6 +154,8 @@ impl Agent {
                 match word {
                     Word::Refresh => {}
                     Word::Report(partition, report) => _ = self.reports.insert(partition, report),
+                    Word::Progress(progress) => self.progress = Some(progress),
+                    Word::StepDown => self.steps_down = true,
                     Word::Stop => {
                         if let Some(lease) = self.lease {
                             // Without it the lease ends by itself.
@@ -185,11 +197,21 @@ impl Agent {
             sent?;
             seen = self.see()?;
         }
+        if let Some(progress) = &self.progress {
+            let key = self
+                .registry
+                .key(&format!("progress/{}", self.joined.wanted.node));
+            let value = serde_json::to_vec(progress).unwrap_or_default();
+            // It ends with the node.
+            let put = Change::Put(key, value, Some(lease));
+            self.registry.etcd.transact(&[], &[put])?;
+            self.progress = None;
+        }
         if seen.controller.is_none() {
             self.stand(lease)?;
             seen = self.see()?;
         }
-        if self.control(&seen)? > 0 {
+        if self.step_down(&seen)? + self.control(&seen)? > 0 {
             seen = self.see()?;
             self.show(&seen, until);
         }
@@ -220,6 +242,18 @@ impl Agent {
 
     fn see(&self) -> etcd::Result<Seen> {
         self.registry.read(self.meta())
+    }
+
+    /// Lets other members become the heads of this node's chains, if the server is to stop.
+    fn step_down(&self, seen: &Seen) -> etcd::Result<usize> {
+        if !self.steps_down {
+            return Ok(0);
+        }
+        let changes = control::step_down(&seen.view, &self.joined.wanted.node);
+        for (partition, chain) in &changes {
+            self.registry.change(seen, *partition, chain, None)?;
+        }
+        Ok(changes.len())
     }
 
     /// Changes the chains that have to be, if this node is the controller.

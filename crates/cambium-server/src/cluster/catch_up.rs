@@ -167,6 +167,8 @@ impl History {
         };
         Ok(Copy {
             partition,
+            about: record.count.keys * (1 + u64::from(is_ordered)) + record.count.expiring,
+            copied: 0,
             record,
             entries,
         })
@@ -224,10 +226,19 @@ pub struct Copy {
     pub partition: u8,
     /// How far it had come.
     pub record: Record,
+    /// Entries so far.
+    copied: u64,
+    /// About how many there are. The fields of hashes are not counted before they are copied.
+    about: u64,
     entries: Entries,
 }
 
 impl Copy {
+    /// Entries so far, and about how many there are.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.copied, self.about.max(self.copied))
+    }
+
     /// About so many bytes of entries; none at the end.
     ///
     /// # Errors
@@ -243,6 +254,7 @@ impl Copy {
                 few.push((entry.key.to_vec(), entry.value.to_vec()));
             }
         }
+        self.copied += few.len() as u64;
         Ok(few)
     }
 }

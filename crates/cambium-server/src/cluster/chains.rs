@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium_cluster::replica::Replica;
-use cambium_cluster::topology::{Acknowledgement, State, View};
+use cambium_cluster::topology::{Acknowledgement, Progress, State, View};
 use cambium_io::sync::atomic::Ordering;
 
 use super::agent;
@@ -20,6 +20,9 @@ use crate::messages::{Handle, Output};
 /// Batches of a partition that the head may be ahead where writes do not wait for the others:
 /// what a loss of the head can cost at most.
 pub const MOST_LAG: u64 = 10_000;
+
+/// Least time between two reports of how far successors are brought up.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A predecessor that waits for acknowledgements.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +75,12 @@ pub struct Chains {
     pub(super) discarded: u64,
     /// By partition: the epoch whose report the agent has.
     reported: Vec<u64>,
+    /// By partition: a copy that the successor of an epoch gets, and its entries.
+    pub(super) copying: Vec<Option<(u64, (u64, u64))>>,
+    /// How far successors are brought up, as the agent knows, and since when it does.
+    progress: (BTreeMap<u16, Progress>, Duration),
+    /// The server is to stop, at this moment at the latest.
+    stops_by: Option<Duration>,
 }
 
 /// The consequences of a new view.
@@ -100,6 +109,9 @@ impl Chains {
             reconfigurations: 0,
             discarded: 0,
             reported: vec![0; partitions],
+            copying: vec![None; partitions],
+            progress: Default::default(),
+            stops_by: None,
         }
     }
 
@@ -189,7 +201,27 @@ impl Chains {
         learned.lost = lost.into_iter().map(|waiting| waiting.answer).collect();
         self.view = view;
         self.lay_links(partitions);
+        self.tell_progress(now, partitions);
         learned
+    }
+
+    /// Tells the agent how far successors are brought up, if that has changed.
+    fn tell_progress(&mut self, now: Duration, partitions: &Partitions) {
+        let (told, at) = &self.progress;
+        if now < *at + PROGRESS_INTERVAL {
+            return;
+        }
+        let replicas = (0..).zip(&partitions.replicas);
+        let progress = replicas
+            .filter_map(|(place, replica)| {
+                Some((u16::from(place), self.progress_of(place, replica)?))
+            })
+            .collect();
+        if *told != progress {
+            let word = agent::Word::Progress(progress.clone());
+            self.shared.agent.send([word]);
+            self.progress = (progress, now);
+        }
     }
 
     /// Gives each link the partitions that it carries; ends those that carry none.
@@ -339,6 +371,15 @@ impl Chains {
                 self.discarded += batches;
                 return;
             }
+            ChainEvent::Copying {
+                partition,
+                since,
+                entries,
+            } => {
+                let copying = entries.map(|entries| (*since, entries));
+                self.copying[usize::from(*partition)] = copying;
+                return;
+            }
             ChainEvent::Acked { partition, .. } | ChainEvent::CaughtUp { partition, .. } => {
                 (*partition, partitions.replica(*partition))
             }
@@ -352,7 +393,10 @@ impl Chains {
                 self.ages.acknowledge(partition, replica.acked_number());
             }
             ChainEvent::CaughtUp { since, .. } => replica.caught_up(*since),
-            ChainEvent::View(..) | ChainEvent::Left { .. } | ChainEvent::Discarded(..) => {}
+            ChainEvent::View(..)
+            | ChainEvent::Left { .. }
+            | ChainEvent::Discarded(..)
+            | ChainEvent::Copying { .. } => {}
         }
         self.report(partition, partitions);
     }
@@ -429,6 +473,22 @@ impl Chains {
     /// Bytes of the frames behind a batch, as far as the window has them.
     pub(super) fn bytes_behind(&self, partition: u8, number: u64) -> u64 {
         self.shared.window.bytes_behind(partition, number)
+    }
+
+    /// The server is to stop, and the chains that it is the head of go to other members first.
+    /// True once they have, or half a lease later: the chains then go on as after a failure.
+    pub fn step_down(&mut self, partitions: &Partitions) -> bool {
+        let is_handed_over =
+            |replica: &Replica| !replica.is_head() || replica.chain().serving().nth(1).is_none();
+        if partitions.replicas.iter().all(is_handed_over) || !partitions.is_fresh {
+            return true;
+        }
+        let (now, agent) = (partitions.now, &self.shared.agent);
+        let stops_by = *self.stops_by.get_or_insert_with(|| {
+            agent.send([agent::Word::StepDown]);
+            now + self.shared.lease / 2
+        });
+        now >= stops_by
     }
 
     /// The server stops.

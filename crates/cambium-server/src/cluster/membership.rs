@@ -74,6 +74,7 @@ impl Membership<'_> {
             window: Arc::new(Window::new(usize::from(count))),
             history: history.clone(),
             clock: clock.clone(),
+            accusations: Arc::default(),
             lease,
         };
         let wanted = wanted.clone();

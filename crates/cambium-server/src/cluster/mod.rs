@@ -55,6 +55,16 @@ pub enum ChainEvent {
         /// The number.
         number: u64,
     },
+    /// The successor of a partition gets a copy: the entries that it was sent, and about how
+    /// many there are. `None` at the end of the copy.
+    Copying {
+        /// The partition.
+        partition: u8,
+        /// Since when it is the successor.
+        since: u64,
+        /// Entries.
+        entries: Option<(u64, u64)>,
+    },
     /// The head of a chain that this node has left answers.
     Left {
         /// The partition.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use cambium_cluster::replica::Replica;
-use cambium_cluster::topology::{Member, State};
+use cambium_cluster::topology::{Member, Progress, State};
 
 use super::chains::Chains;
 use crate::keyspace::partitions::Partitions;
@@ -58,8 +58,8 @@ pub struct Lag {
     pub bytes: u64,
     /// How long ago the first of them was made.
     pub age: Duration,
-    /// The share of all batches that it has, if it is being brought up.
-    pub progress: Option<f64>,
+    /// How far it is, if it is being brought up.
+    pub progress: Option<Progress>,
 }
 
 impl ChainStatus {
@@ -170,7 +170,6 @@ impl Chains {
         let successor = replica.successor()?;
         let (number, acked) = (replica.position().number, replica.acked_number());
         let batches = number.saturating_sub(acked);
-        let is_syncing = successor.state == State::Syncing;
         Some(Lag {
             node: successor.node.clone(),
             batches,
@@ -179,7 +178,24 @@ impl Chains {
                 0 => Duration::ZERO,
                 _ => self.ages.oldest(partition, now),
             },
-            progress: is_syncing.then(|| acked as f64 / number.max(1) as f64),
+            progress: self.progress_of(partition, replica),
+        })
+    }
+
+    /// How far the successor of a partition is brought up.
+    pub(super) fn progress_of(&self, partition: u8, replica: &Replica) -> Option<Progress> {
+        let successor = replica.successor()?;
+        let copying = self.copying[usize::from(partition)];
+        let copying = copying.filter(|(since, _)| *since == successor.since);
+        let (done, of) = copying.map_or_else(
+            || (replica.acked_number(), replica.position().number),
+            |(_, entries)| entries,
+        );
+        (successor.state == State::Syncing).then(|| Progress {
+            to: successor.node.clone(),
+            is_copy: copying.is_some(),
+            done,
+            of,
         })
     }
 }

@@ -152,6 +152,14 @@ impl Executor {
         }
     }
 
+    /// The server is to stop. True if it may: no chain waits for this node to hand it over.
+    pub(super) fn step_down(&mut self) -> bool {
+        match (&mut self.server.chains, &self.server.keyspace.partitions) {
+            (Some(chains), Some(partitions)) => chains.step_down(partitions),
+            _ => true,
+        }
+    }
+
     /// Tells predecessors what is committed, and lets answers go that waited for it.
     pub(super) fn settle(&mut self) {
         let server = &mut self.server;
@@ -305,15 +313,10 @@ impl Server {
     /// Databases that a command without keys is about: in a cluster those that this node is
     /// the head of, or all that it serves if the client reads anywhere.
     pub fn databases_of(&self, session: &Session) -> Vec<u8> {
-        self.served_or(session.database, session.is_readonly)
-    }
-
-    /// In a cluster the partitions that this node is the head of, or with `anywhere` all that
-    /// it serves; else the one that is given.
-    pub fn served_or(&self, database: u8, anywhere: bool) -> Vec<u8> {
         let Some(partitions) = &self.keyspace.partitions else {
-            return vec![database];
+            return vec![session.database];
         };
+        let anywhere = session.is_readonly;
         let serves = |place: &u8| {
             let replica = &partitions.replicas[usize::from(*place)];
             partitions.is_fresh && replica.may_read(anywhere, partitions.now).is_ok()

@@ -127,7 +127,8 @@ impl Executor {
         self.settle();
         self.answer();
         self.start_jobs();
-        if std::mem::take(&mut self.server.is_stopping) {
+        if self.server.is_stopping && self.step_down() {
+            self.server.is_stopping = false;
             self.outbox.stop();
         }
         is_over
@@ -240,6 +241,7 @@ impl Executor {
             Event::Report(asker) => _ = asker.send(self.server.report()),
             Event::Chain(event) => self.take_chain(event),
             Event::Synced(round) => self.take_synced(round),
+            Event::StepDown => self.server.is_stopping = true,
             Event::Timed | Event::Stop => {}
         }
     }

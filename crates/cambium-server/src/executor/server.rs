@@ -89,7 +89,7 @@ pub struct Server {
     pub may_fetch: bool,
     /// The key of the value that the command under way lacks.
     pub missing: Option<Vec<u8>>,
-    /// SHUTDOWN was called.
+    /// The server is to stop.
     pub is_stopping: bool,
 }
 

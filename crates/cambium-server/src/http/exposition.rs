@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cambium::Summary;
+use cambium_cluster::topology::Progress;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -388,8 +389,8 @@ fn encode_chains(encoder: &mut DescriptorEncoder<'_>, chains: &[OwnChain]) -> fm
         ),
         (
             "chain_catch_up_ratio",
-            "Share of all batches that a successor has which is being brought up",
-            |lag| lag.progress,
+            "Share of what a successor needs to be brought up that it has",
+            |lag| lag.progress.as_ref().map(Progress::ratio),
         ),
     ];
     for (name, help, figure) in figures {

@@ -161,17 +161,23 @@ pub fn run(server: &mut Server, call: &Call) -> Answer {
             removed.map(truth)
         }
         "multiRemove" => call.multi_remove(server),
-        "range" | "iterate" if server.chains.is_some() => {
-            let text = "the keys of a cluster lie on several nodes, and have no common order";
-            Err((UNSUPPORTED, text.into()))
+        name @ ("range" | "iterate" | "size") if server.chains.is_some() => {
+            let instead = match name {
+                "size" => "add up DBSIZE",
+                _ => "call SCAN",
+            };
+            let text = format!(
+                "{name} is for one node alone, as each node of a cluster has a part of the keys: \
+                 {instead} of all nodes, by a client of Redis"
+            );
+            Err((UNSUPPORTED, text))
         }
         "range" => call.range(server),
         "iterate" => call.iterate(server),
         "size" => {
             server.keyspace.shows_pending();
-            let databases = server.served_or(call.database, false);
-            let counts = databases.iter().map(|of| server.keyspace.count(*of).keys);
-            Ok(Some(Value::I64(counts.sum::<u64>() as i64)))
+            let keys = server.keyspace.count(call.database).keys;
+            Ok(Some(Value::I64(keys as i64)))
         }
         "stats" => stats(server),
         _ => return Answer::Unknown,

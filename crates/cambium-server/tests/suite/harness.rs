@@ -43,11 +43,25 @@ impl Server {
         arguments: &[&str],
         errors: Stdio,
     ) -> Result<Server, String> {
+        Server::try_start_by(&[], folder, address, arguments, errors)
+    }
+
+    /// The same by a program that becomes the server, with its arguments.
+    pub fn try_start_by(
+        starter: &[String],
+        folder: &Path,
+        address: &str,
+        arguments: &[&str],
+        errors: Stdio,
+    ) -> Result<Server, String> {
+        let program = env!("CARGO_BIN_EXE_cambium-server").to_string();
+        let words: Vec<&String> = starter.iter().chain([&program]).collect();
         let level: &[&str] = match arguments.contains(&"--log-level") {
             true => &[],
             false => &["--log-level", "error"],
         };
-        let mut process = Command::new(env!("CARGO_BIN_EXE_cambium-server"))
+        let mut process = Command::new(words[0])
+            .args(&words[1..])
             .arg("--dir")
             .arg(folder.join("store"))
             .args(["--resp", address])

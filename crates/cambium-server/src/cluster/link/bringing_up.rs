@@ -1,6 +1,7 @@
 //! Bringing a successor up: from the change feed, and by copies.
 
 use super::{Link, PAUSE, State, TURN_BYTES};
+use crate::cluster::ChainEvent;
 use crate::cluster::window::Pulled;
 use crate::keyspace::partitions::Frame;
 
@@ -143,6 +144,7 @@ impl Link {
                 // The answer brings it to its next state.
                 self.set(partition, State::Opening);
                 self.push_copy(partition, since, &[b"END", &copy.record.encode()]);
+                self.say_copied(partition, since, None);
             }
             Ok(few) => {
                 let mut words: Vec<&[u8]> = vec![b"DATA"];
@@ -150,6 +152,7 @@ impl Link {
                     words.extend([key.as_slice(), value.as_slice()]);
                 }
                 self.push_copy(partition, since, &words);
+                self.say_copied(partition, since, Some(copy.progress()));
                 self.copy = Some((copy, since));
             }
             Err(error) => {
@@ -158,6 +161,14 @@ impl Link {
             }
         }
         true
+    }
+
+    fn say_copied(&self, partition: u8, since: u64, entries: Option<(u64, u64)>) {
+        self.say(ChainEvent::Copying {
+            partition,
+            since,
+            entries,
+        });
     }
 
     fn push_copy(&mut self, partition: u8, since: u64, words: &[&[u8]]) {

@@ -21,9 +21,11 @@
 //! acknowledges what its own successor has acknowledged.
 
 mod bringing_up;
+mod handle;
 mod left;
 mod reader;
 mod secured;
+mod silence;
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -31,9 +33,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cambium_cluster::position::{Position, Resume};
-use cambium_cluster::topology::Report;
 use cambium_foreign::redis::Connection;
 use cambium_io::environment::Clock;
+use cambium_io::sync::Mutex;
 use std::thread;
 
 use super::ChainEvent;
@@ -44,8 +46,10 @@ use crate::keyspace::partitions::Frame;
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::tls::Tls;
+pub use handle::{Carried, LinkHandle, Word};
 pub use left::Left;
 use reader::read;
+pub use silence::Accusations;
 
 /// Bytes that one turn sends of a partition, and of a copy.
 const TURN_BYTES: usize = 1 << 20;
@@ -55,44 +59,6 @@ const MOST_ANSWER_BYTES: u64 = 1 << 16;
 const IDLE: Duration = Duration::from_millis(250);
 /// Between two attempts at what has failed.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// A message to a link.
-#[derive(Debug)]
-pub enum Word {
-    /// The partitions that it carries.
-    Chains(BTreeMap<u8, Carried>),
-    /// The partitions that this node has left, and of which the other one is the head.
-    Left(BTreeMap<u8, Left>),
-    /// The window has new frames.
-    Frames,
-    /// The successor says where it is: whether it is whole, what is committed, its position.
-    Opened(u8, u64, bool, u64, Position),
-    /// The successor has the whole copy.
-    Copied(u8, u64, u64),
-    /// The successor refuses what it was sent.
-    Refused(u8, u64),
-    /// The connection of this number has ended, and why.
-    Broken(u64, String),
-    /// The successor answers an error: its disk may be full.
-    Refusing,
-    /// The successor has greeted on the connection of this number.
-    Greeted(u64),
-    /// The link ends.
-    Stop,
-}
-
-/// A partition that a link carries.
-#[derive(Clone, Copy, Debug)]
-pub struct Carried {
-    /// The epoch since which the successor is that. Requests and answers carry it.
-    pub since: u64,
-    /// The epoch of the chain.
-    pub epoch: u64,
-    /// The epoch since which the head is that: no batch that is made now is of an older one.
-    pub head_since: u64,
-    /// The successor serves.
-    pub is_serving: bool,
-}
 
 /// The parts that all links of a node share.
 #[derive(Clone)]
@@ -115,6 +81,8 @@ pub struct Shared {
     pub history: Arc<History>,
     /// The monotonic clock.
     pub clock: Arc<dyn Clock>,
+    /// By successor. They outlive its link, which ends while another member is brought up.
+    pub accusations: Arc<Mutex<BTreeMap<String, Accusations>>>,
     /// A node that is silent for longer is not there.
     pub lease: Duration,
 }
@@ -168,57 +136,6 @@ pub struct Link {
     /// Since when the successor answers errors, and the last time that it did.
     refusing: Option<(Duration, Duration)>,
     pinged: Duration,
-}
-
-/// The way to a link.
-#[derive(Debug)]
-pub struct LinkHandle {
-    /// The address of the successor.
-    pub address: String,
-    /// Messages to the link.
-    pub words: Arc<Mailbox<Word>>,
-}
-
-impl LinkHandle {
-    /// Starts a link to a node.
-    ///
-    /// # Errors
-    /// The system has no thread left.
-    pub fn start(shared: Shared, to: &str, address: &str) -> std::io::Result<LinkHandle> {
-        let words: Arc<Mailbox<Word>> = Arc::default();
-        let link = Link {
-            shared,
-            to: to.to_string(),
-            address: address.to_string(),
-            words: words.clone(),
-            ways: BTreeMap::new(),
-            left: BTreeMap::new(),
-            connection: None,
-            number: 0,
-            feed: None,
-            copy: None,
-            rests_until: Duration::ZERO,
-            has_more: false,
-            failing: None,
-            failure: String::new(),
-            connects_from: Duration::ZERO,
-            refusing: None,
-            pinged: Duration::ZERO,
-        };
-        thread::Builder::new()
-            .name(format!("to {to}"))
-            .spawn(move || link.run())?;
-        Ok(LinkHandle {
-            address: address.to_string(),
-            words,
-        })
-    }
-}
-
-impl Drop for LinkHandle {
-    fn drop(&mut self) {
-        self.words.send([Word::Stop]);
-    }
 }
 
 type Lost = cambium_foreign::redis::Error;
@@ -318,15 +235,6 @@ impl Link {
                 self.refusing = Some((recent.map_or(now, |(since, _)| since), now));
             }
             Word::Broken(..) | Word::Greeted(_) => {}
-        }
-    }
-
-    /// There is no connection. A reason is told once.
-    fn fail(&mut self, why: String) {
-        self.failing.get_or_insert(self.now());
-        if self.failure != why {
-            tracing::warn!(to = self.to, error = why, "no connection to the successor");
-            self.failure = why;
         }
     }
 
@@ -461,38 +369,6 @@ impl Link {
 
     fn say(&self, event: ChainEvent) {
         self.shared.inbox.send([Event::Chain(event)]);
-    }
-
-    fn accuse(&self, partition: u8, epoch: u64) {
-        let report = Report {
-            epoch,
-            node: self.shared.me.clone(),
-            is_unreachable: true,
-            ..Report::default()
-        };
-        let word = agent::Word::Report(u16::from(partition), report);
-        self.shared.agent.send([word]);
-    }
-
-    fn is_long_ago(&self, moment: Duration) -> bool {
-        self.now().saturating_sub(moment) > self.shared.lease / 2
-    }
-
-    /// The controller hears of a successor that cannot be reached, or takes nothing, for half a
-    /// lease.
-    fn report_silence(&mut self) {
-        let is_silent = self.failing.is_some_and(|since| self.is_long_ago(since));
-        let refuses = self
-            .refusing
-            .is_some_and(|(since, last)| self.is_long_ago(since) && !self.is_long_ago(last));
-        if is_silent || refuses {
-            for (partition, way) in &self.ways {
-                self.accuse(*partition, way.of.epoch);
-            }
-            let now = self.now();
-            self.failing = self.failing.map(|_| now);
-            self.refusing = self.refusing.map(|(_, last)| (now, last));
-        }
     }
 
     /// Sends what there is to send; true if there is more.

@@ -24,6 +24,22 @@ fn moved(answer: &str) -> Option<String> {
     Some(rest.split('"').nth(3)?.to_string())
 }
 
+/// No call answers a node's part of the keys as if it were all of them.
+fn refuses_parts(client: &mut Client) {
+    for (name, arguments, instead) in [
+        ("range", &[I32(4, 10)][..], "SCAN"),
+        ("iterate", &[I32(2, 10)], "SCAN"),
+        ("size", &[], "DBSIZE"),
+    ] {
+        let answer = client.call(name, arguments);
+        assert!(answer.starts_with("{1:{1:32:"), "{answer}");
+        assert!(
+            answer.contains(name) && answer.contains(instead),
+            "{answer}"
+        );
+    }
+}
+
 #[test]
 fn an_exception_names_the_node_that_has_the_keys() {
     let cluster = start();
@@ -52,18 +68,10 @@ fn an_exception_names_the_node_that_has_the_keys() {
     let mut redis = cluster.client();
     (0..30)
         .for_each(|number| assert_eq!(redis.call(&format!("GET k{number}")), format!("k{number}")));
-    let size = |node: usize| {
-        let mut client = Client::connect(&address(&cluster, node), FORMS[0]);
-        let answer = client.call("size", &[]);
-        let size = answer.trim_start_matches("{0:").trim_end_matches('}');
-        size.parse::<usize>().unwrap()
-    };
-    assert_eq!((0..3).map(size).sum::<usize>(), 30);
     let mut client = Client::connect(&first, FORMS[2]);
     let several = client.call("multiPut", &[Entries(1, &[("a", "1"), ("b", "2")])]);
     assert!(several.starts_with("{1:{1:22:"), "{several}");
-    let range = client.call("range", &[I32(4, 10)]);
-    assert!(range.starts_with("{1:{1:32:"), "{range}");
+    refuses_parts(&mut client);
     let answer = client.call("multiGet", &[Keys(1, &["{k}1", "{k}2"])]);
     assert!(
         answer.starts_with("{0:[") || moved(&answer).is_some(),
@@ -89,6 +97,7 @@ fn a_node_forwards_calls_to_the_one_that_has_the_keys() {
             let answer = client.call("get", &[Bytes(1, &key)]);
             assert_eq!(answer, format!("{{0:{{1:{value:?}}}}}"));
         }
+        refuses_parts(&mut client);
         let entries = [("{k}1", "1"), ("{k}2", "2")];
         assert_eq!(client.call("multiPut", &[Entries(1, &entries)]), "{}");
     }

@@ -11,10 +11,10 @@ use super::harness::{Cluster, ClusterClient, LEASE, eventually, name};
 
 /// What a writer was answered: by key, the last value that was acknowledged, and all that it
 /// has sent since.
-type Written = BTreeMap<String, (u64, Vec<u64>)>;
+pub(super) type Written = BTreeMap<String, (u64, Vec<u64>)>;
 
 /// Clients that write and count while `disturb` runs. Each key has one writer.
-fn load(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster)) -> Written {
+pub(super) fn load(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster)) -> Written {
     let is_over = AtomicBool::new(false);
     let clients: Vec<_> = (0..4).map(|_| cluster.client()).collect();
     std::thread::scope(|scope| {
@@ -54,7 +54,7 @@ fn load(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster)) -> Written {
 }
 
 /// Each key has the last value that was acknowledged, or one that was sent later.
-fn verify(cluster: &Cluster, written: &Written) {
+pub(super) fn verify(cluster: &Cluster, written: &Written) {
     let mut client = cluster.client();
     let mut acknowledged = 0;
     for (key, (last, sent)) in written {
@@ -101,7 +101,7 @@ fn copies(cluster: &Cluster, client: &mut ClusterClient, key: &str) -> Vec<Optio
         .collect()
 }
 
-fn head_of(cluster: &Cluster, partition: usize) -> usize {
+pub(super) fn head_of(cluster: &Cluster, partition: usize) -> usize {
     let view = cluster.view();
     let head = view.chains[partition].head().unwrap().node.clone();
     (0..cluster.nodes.len())
@@ -221,6 +221,30 @@ fn a_connection_that_is_given_up_does_not_keep_the_acknowledgements() {
     }
 }
 
+/// A head that reaches no other node goes on alone, and changes its chains less and less often.
+#[test]
+fn a_head_whose_own_network_is_cut_does_not_change_its_chains_without_end() {
+    let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let head = head_of(&cluster, 0);
+    let mut client = cluster.client();
+    client.call("SET oak before");
+    let others = || (0..3).filter(|node| *node != head);
+    others().for_each(|node| cluster.ways[node].cut(true));
+    eventually("the head is alone", || {
+        cluster.view().chains[0].serving().count() == 1
+    });
+    let epoch = || cluster.view().chains[0].epoch;
+    std::thread::sleep(Duration::from_secs(3 * LEASE));
+    let before = epoch();
+    std::thread::sleep(Duration::from_secs(5 * LEASE));
+    // Each report changes the chain twice or three times; one every half a lease would come to 30.
+    let changes = epoch() - before;
+    assert!((2..=18).contains(&changes), "{changes} changes");
+    others().for_each(|node| cluster.ways[node].mend());
+    cluster.settle();
+    assert_eq!(client.call("GET oak"), "before");
+}
+
 /// A successor that refuses what it is sent is asked again after a pause, and no member.
 #[test]
 fn a_member_without_room_on_its_disk_is_left_behind() {
@@ -297,6 +321,62 @@ fn what_an_async_chain_loses_is_the_last_of_one_head() {
     }
     cluster.start_node(node);
     cluster.settle();
+}
+
+/// The head hands its chains over before it stops.
+#[test]
+fn an_orderly_stop_of_an_async_head_loses_nothing() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Async);
+    let mut client = cluster.client();
+    for turn in 0..3 {
+        // Members are behind the heads.
+        cluster.ways.iter().for_each(|way| way.slow(100));
+        for number in 0..200 {
+            client.call(&format!("SET k{number} {turn}"));
+        }
+        let node = head_of(&cluster, turn);
+        cluster.nodes[node].take().unwrap().terminate();
+        for number in 0..200 {
+            assert_eq!(client.call(&format!("GET k{number}")), turn.to_string());
+        }
+        cluster.ways.iter().for_each(|way| way.mend());
+        cluster.start_node(node);
+        cluster.settle();
+    }
+    let mut client = cluster.client();
+    for (_, address) in &cluster.places {
+        let info = client.call_at(address, &["INFO", "cluster"]).unwrap();
+        assert!(info.contains("discarded_batches:0"), "{info}");
+    }
+}
+
+/// A head whose batches do not arrive stops all the same: by itself, or at the second signal.
+#[test]
+fn a_stop_does_not_wait_for_members_that_cannot_be_reached() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Async);
+    let mut client = cluster.client();
+    for turn in 0..2 {
+        cluster.ways.iter().for_each(|way| way.stop(0));
+        for number in 0..20 {
+            client.call(&format!("SET k{number} {turn}"));
+        }
+        let node = head_of(&cluster, turn);
+        let mut server = cluster.nodes[node].take().unwrap();
+        server.signal("TERM");
+        let early = server.wait(Duration::from_millis(300));
+        assert_eq!(early, None, "the node waits for the hand-over");
+        if turn == 0 {
+            let ended = server.wait(Duration::from_secs(20)).unwrap();
+            assert!(ended.success(), "{ended}");
+        } else {
+            server.signal("TERM");
+            let ended = server.wait(Duration::from_secs(5)).unwrap();
+            assert_eq!(ended.code(), Some(128 + 15));
+        }
+        cluster.ways.iter().for_each(|way| way.mend());
+        cluster.start_node(node);
+        cluster.settle();
+    }
 }
 
 /// A head writes alone, dies, and the chain goes on without what it wrote. It comes back, and

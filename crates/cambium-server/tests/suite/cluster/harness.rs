@@ -163,6 +163,10 @@ pub struct Cluster {
     pub etcd_ways: Vec<Proxy>,
     /// Those that run.
     pub nodes: Vec<Option<Server>>,
+    /// By node: the program that starts it, with its arguments; none starts it directly.
+    pub starters: Vec<Vec<String>>,
+    /// Nodes and etcd are reached directly, and not by [`Cluster::ways`].
+    pub is_direct: bool,
     /// Given to nodes that start from now on.
     pub extra: Vec<String>,
     /// Where the nodes write their logs; only errors, to the test's own output, without it.
@@ -208,7 +212,23 @@ impl Cluster {
         acknowledgement: Acknowledgement,
         etcd_members: usize,
     ) -> Cluster {
-        let etcd = Etcd::start(etcd_members);
+        Cluster::over(
+            Etcd::start(etcd_members),
+            LEASE,
+            engine,
+            durability,
+            acknowledgement,
+        )
+    }
+
+    /// The same over an etcd that runs, with a lease of so many seconds.
+    pub fn over(
+        etcd: Etcd,
+        lease_seconds: u64,
+        engine: &'static str,
+        durability: &'static str,
+        acknowledgement: Acknowledgement,
+    ) -> Cluster {
         let registry = etcd.registry("main");
         let meta = Meta {
             version: VERSION,
@@ -217,7 +237,7 @@ impl Cluster {
             replicas: 3,
             nodes: 3,
             acknowledgement,
-            lease_seconds: LEASE,
+            lease_seconds,
             seed: 7,
         };
         eventually("etcd answers", || registry.make(&meta).is_ok());
@@ -229,6 +249,8 @@ impl Cluster {
             ways: Vec::new(),
             etcd_ways: Vec::new(),
             nodes: Vec::new(),
+            starters: Vec::new(),
+            is_direct: false,
             extra: Vec::new(),
             logs: None,
             engine,
@@ -246,6 +268,7 @@ impl Cluster {
         self.etcd_ways.push(Proxy::start(etcd));
         self.places.push((folder(), address));
         self.nodes.push(None);
+        self.starters.push(Vec::new());
     }
 
     /// One more node, which has no copies yet.
@@ -269,7 +292,10 @@ impl Cluster {
         let (folder, address) = &self.places[node];
         let urls = self.etcd_ways[node].addresses.iter();
         let urls: Vec<String> = urls.map(|address| format!("http://{address}")).collect();
-        let mut words = arguments(&urls.join(","), &name(node), self.ways[node].address());
+        let mut words = match self.is_direct {
+            true => arguments(&self.etcd.url, &name(node), address),
+            false => arguments(&urls.join(","), &name(node), self.ways[node].address()),
+        };
         let own = ["--engine", self.engine, "--durability", self.durability];
         words.extend(own.map(str::to_string));
         words.extend(self.extra.iter().cloned());
@@ -286,7 +312,9 @@ impl Cluster {
             }
         };
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        self.nodes[node] = Server::try_start_at(folder.path(), address, &words, errors).ok();
+        let starter = &self.starters[node];
+        let server = Server::try_start_by(starter, folder.path(), address, &words, errors);
+        self.nodes[node] = server.ok();
         self.nodes[node].is_some()
     }
 

@@ -5,6 +5,7 @@ mod calls;
 mod failures;
 mod harness;
 mod history;
+mod machines;
 mod membership;
 mod proxy;
 mod secured;

@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::process::Command;
 
+use cambium_cluster::control;
 use cambium_cluster::topology::Acknowledgement;
 
-use super::harness::{Cluster, eventually};
+use super::harness::{Cluster, eventually, name};
 use crate::harness::folder;
 use crate::http::{browsed, get, sample};
 
-fn start() -> Cluster {
-    let mut cluster = Cluster::make("forest", "written", Acknowledgement::Async, 1);
+fn start(engine: &'static str) -> Cluster {
+    let mut cluster = Cluster::make(engine, "written", Acknowledgement::Async, 1);
     cluster.extra = ["--http", "127.0.0.1:0"].map(str::to_string).to_vec();
     (0..3).for_each(|node| cluster.start_node(node));
     cluster.settle();
@@ -28,7 +29,7 @@ fn metrics(cluster: &Cluster, node: usize) -> String {
 
 #[test]
 fn counters_and_the_page_show_the_lag_of_each_chain() {
-    let mut cluster = start();
+    let mut cluster = start("forest");
     let all = |cluster: &Cluster, name: &str| {
         let values = (0..3).map(|node| sample(&metrics(cluster, node), name).unwrap());
         values.sum::<f64>()
@@ -86,10 +87,54 @@ fn counters_and_the_page_show_the_lag_of_each_chain() {
     assert!(page.contains("<td>n1</td>"), "{page}");
 }
 
+/// On an engine without a change feed.
+#[test]
+fn a_copy_shows_how_far_it_is() {
+    let mut cluster = start("alphard");
+    let mut client = cluster.client();
+    let value = "x".repeat(3_900);
+    for number in 0..5_000 {
+        client.call(&format!("SET {{oak}}{number} {value}"));
+    }
+    let slot = cambium_cluster::slots::slot(b"oak");
+    let partition = cambium_cluster::slots::partition(slot, 4);
+    // They forget the latest batches.
+    for node in 0..3 {
+        cluster.nodes[node].take().unwrap().terminate();
+    }
+    (0..3).for_each(|node| cluster.start_node(node));
+    cluster.settle();
+    let new = cluster.grow();
+    cluster.ways[new].slow(20);
+    let seen = cluster.seen();
+    let chain = &seen.view.chains[usize::from(partition)];
+    let tail = chain.serving().last().unwrap().node.clone();
+    let moved = control::relocate(&seen.view, partition, &tail, &name(new)).unwrap();
+    let change = |seen, moved| cluster.registry.change(seen, partition, moved, None);
+    assert!(change(&seen, &moved).unwrap());
+    eventually("the copy is seen half done", || {
+        let seen = cluster.seen();
+        let progress = seen.progress.get(&partition);
+        progress.is_some_and(|progress| {
+            let is_known = progress.to == name(new) && progress.of == 5_000;
+            is_known && progress.is_copy && (500..4_500).contains(&progress.done)
+        })
+    });
+    let from = (0..3).find(|node| name(*node) == tail).unwrap();
+    let ratio = format!("cambium_chain_catch_up_ratio{{partition=\"{partition}\",to=\"n{new}\"}}");
+    let ratio = sample(&metrics(&cluster, from), &ratio);
+    assert!(ratio.is_some_and(|ratio| ratio > 0.0), "{ratio:?}");
+    cluster.ways[new].mend();
+    cluster.settle();
+    eventually("nothing is brought up", || {
+        cluster.seen().progress.is_empty()
+    });
+}
+
 /// The alerts are about counters that a node has, and Prometheus takes them, where it is installed.
 #[test]
 fn alerts_are_about_counters_that_are_there() {
-    let cluster = start();
+    let cluster = start("forest");
     let text = metrics(&cluster, 0);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let rules = root.join("contrib/prometheus/cambium-alerts.yml");
