@@ -197,7 +197,9 @@ fn what_a_head_had_alone_is_reported_when_its_copy_has_moved_meanwhile() {
     });
     cluster.start_node(head);
     cluster.settle();
-    let lost = (0..50).filter(|number| client.call(&format!("GET {{k0}}{number}")) == "nil");
+    let keys = (0..50).map(|number| format!("{{k0}}{number}"));
+    let keys = keys.chain(["k0".to_string()]);
+    let lost = keys.filter(|key| client.call(&format!("GET {key}")) == "nil");
     let lost = lost.count();
     assert!(lost > 0, "nothing is lost");
     let address = cluster.places[head].1.clone();
