@@ -467,7 +467,7 @@ mod tests {
         let copied = "n1 (serving) > n2 (syncing, 120 of about 240 entries) > n3 (waiting)\n";
         assert_eq!(shown(&seen).as_deref(), Some(copied));
         assert_eq!(catching_up(&seen), [(0, &progress)]);
-        // What was said of a member that serves now, or waits, is over.
+        // Progress is shown of a member that is being brought up alone.
         progress.to = "n3".into();
         seen.progress = BTreeMap::from([(0, progress)]);
         assert_eq!(shown(&seen).as_deref(), Some(plain));

@@ -202,9 +202,9 @@ pub struct Progress {
     pub to: String,
     /// It gets a copy: the numbers are entries, and of batches otherwise.
     pub is_copy: bool,
-    /// What it has.
+    /// Batches, or entries of a copy, that the member has.
     pub done: u64,
-    /// What it is to have; about so many entries of a copy.
+    /// Batches that it is to have, or about so many entries.
     pub of: u64,
 }
 

@@ -162,7 +162,7 @@ impl Known {
         self.state
     }
 
-    /// What a read may answer where nobody writes.
+    /// The answers that a read may give while no one writes.
     pub fn allowed(self) -> Allowed {
         Versions::allowed(self, self)
     }

@@ -23,7 +23,7 @@ crate::named! {
         Profile = "profile",
         /// Playlists by their number.
         Playlist = "playlist",
-        /// What users did.
+        /// The actions of users.
         History = "history",
         /// How users are, by e-mail address.
         Status = "status",

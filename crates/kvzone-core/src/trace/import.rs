@@ -25,9 +25,9 @@ crate::named! {
     pub enum TextFormat {
         /// Our own.
         Csv = "csv",
-        /// What `trace_analyzer` writes.
+        /// The output of `trace_analyzer`.
         RocksDb = "rocksdb",
-        /// Of the published cache traces.
+        /// The form of the published cache traces.
         Twitter = "twitter",
     }
 }

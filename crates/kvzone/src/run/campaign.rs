@@ -65,7 +65,7 @@ impl Contender {
 pub(crate) struct Campaign {
     pub(crate) contenders: Vec<Contender>,
     pub(crate) loads: Vec<Load>,
-    /// What all jobs have alike; a file that is recorded is the first round's.
+    /// The settings that all jobs share; the first round writes a file that is recorded.
     pub(crate) job: Job,
     /// Folders with files that the loads name; they go away with the campaign.
     pub(crate) _kept: Vec<Arc<RunFolder>>,

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::harness::{folder, kvzone, report, text, words};
 use serde_json::Value;
 
-/// What a preset prints, its runs, all of which end well, and its claims.
+/// The output of a preset, its runs, all of which end well, and its claims.
 fn reproduce(folder: &Path, name: &str, more: &[&str]) -> (String, Vec<Value>, Vec<Value>) {
     let arguments = ["reproduce", name, "--json", "out.json"];
     let output = kvzone(folder, &[&arguments[..], more].concat());
