@@ -7,7 +7,7 @@
 //! - It ends without its last word: it *crashed*, and the signal or exit
 //!   status, the last lines it printed, and a memory limit that was met are
 //!   the reason.
-//! - It *hangs* if no operation ended for [`Patience::idle`]. While it opens,
+//! - It *hangs* if no operation ended for the length of `patience`. While it opens,
 //!   closes, or waits for background work there are no operations: then it
 //!   hangs if the kernel counts neither processor time nor bytes for as long,
 //!   or if it is busy for [`BUSY_FACTOR`] times that.
