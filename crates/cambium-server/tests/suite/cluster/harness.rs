@@ -30,6 +30,12 @@ pub fn free_address() -> String {
     format!("127.{}.{middle}.{low}:{port}", 64 + high % 64)
 }
 
+/// A folder for etcd. Where it can be it is in memory: on a disk, each of etcd's syncs waits for
+/// what other tests write, longer than a lease lasts.
+fn folder_in_memory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| folder())
+}
+
 /// etcd, with one member or several.
 pub struct Etcd {
     members: Vec<Member>,
@@ -55,7 +61,7 @@ impl Etcd {
     pub fn start_with(count: usize, scheme: &str, extra: &[String]) -> Etcd {
         let member = |_| Member {
             process: None,
-            folder: folder(),
+            folder: folder_in_memory(),
             url: format!("{scheme}://{}", free_address()),
             extra: extra.to_vec(),
             peer: format!("http://{}", free_address()),
@@ -325,7 +331,12 @@ impl Cluster {
     }
 
     pub fn seen(&self) -> Seen {
-        self.registry.read(&self.meta).unwrap()
+        let mut seen = None;
+        eventually("etcd answers", || {
+            seen = self.registry.read(&self.meta).ok();
+            seen.is_some()
+        });
+        seen.unwrap()
     }
 
     pub fn view(&self) -> View {

@@ -126,9 +126,8 @@ fn a_planned_change_of_an_async_head_loses_nothing() {
         // Members are behind the head.
         cluster.ways.iter().for_each(|way| way.slow(100));
         for key in &keys {
-            if client.try_call(&["SET", key, &turn.to_string()]).is_some() {
-                written.insert(key.clone(), turn);
-            }
+            client.call(&format!("SET {key} {turn}"));
+            written.insert(key.clone(), turn);
         }
         let place = usize::from(partition);
         let head = || cluster.view().chains[place].head().unwrap().node.clone();
@@ -145,7 +144,6 @@ fn a_planned_change_of_an_async_head_loses_nothing() {
         eventually("another node is the head", || head() != before);
         cluster.settle();
     }
-    assert!(written.len() == keys.len() && written.values().any(|turn| *turn == 3));
     for (key, turn) in written {
         assert_eq!(
             client.call(&format!("GET {key}")),
@@ -296,8 +294,7 @@ fn commands_are_those_of_a_node_of_redis_cluster() {
     // A transaction is of one slot, and goes to its node.
     for command in ["MULTI", "SET {tag}a 1", "INCR {tag}a"] {
         let key = "{tag}a";
-        let slot = client.call(&format!("CLUSTER KEYSLOT {key}"));
-        let slot: u16 = slot[1..].parse().unwrap();
+        let slot = cambium_cluster::slots::slot(key.as_bytes());
         let partition = cambium_cluster::slots::partition(slot, 4);
         let head = cluster.view().chains[usize::from(partition)]
             .head()

@@ -36,6 +36,10 @@ fn counters_and_the_page_show_the_lag_of_each_chain() {
     };
     let heads = "cambium_chain_members{role=\"head\"}";
     eventually("all chains have heads", || all(&cluster, heads) == 4.0);
+    eventually("all members know all chains", || {
+        let text: String = (0..3).map(|node| metrics(&cluster, node)).collect();
+        text.matches("cambium_chain_epoch{").count() == 12
+    });
     let lags = [
         "cambium_replication_lag_batches",
         "cambium_replication_lag_bytes",
