@@ -15,8 +15,8 @@
 //! handle up takes the lock of its own slot alone and counts a reference, so
 //! an object that is closed on one thread lives until the calls that use it on
 //! others have come back. Where calls are many and short, as an iterator's, a thread
-//! keeps the object that it looked up last ([`Handles::with`]). A generation is used again after 2^28 users of one
-//! slot.
+//! keeps the object that it looked up last ([`Handles::with`]). A generation is used
+//! again after 2^28 users of one slot.
 
 use std::cell::RefCell;
 use std::fmt;

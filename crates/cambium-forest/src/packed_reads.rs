@@ -41,10 +41,16 @@ impl OpenBlock {
         Ok(self.find(database, slot)?.1)
     }
 
+    /// One of its documents where it lies, and where in the payload that ends.
+    #[inline]
+    fn show(&self, database: &Database, slot: usize) -> Result<(DocumentBytes<'_>, usize)> {
+        let payload = &self.bytes[self.payload.clone()];
+        database.document_of_block(self.start, payload, slot)
+    }
+
     #[inline]
     fn find(&self, database: &Database, slot: usize) -> Result<(DocumentBytes<'_>, Entry)> {
-        let payload = &self.bytes[self.payload.clone()];
-        let (document, end) = database.document_of_block(self.start, payload, slot)?;
+        let (document, end) = self.show(database, slot)?;
         let end = self.payload.start + end;
         let value_at = end - document.value.len();
         let key_at = value_at - document.key.len();
@@ -105,12 +111,12 @@ impl Stretch {
     /// The same, where it lies.
     #[inline]
     pub fn neighbour(&mut self, database: &Database) -> Result<Option<DocumentBytes<'_>>> {
-        let Some((block, slot)) = self.take_slot() else {
-            return Ok(None);
-        };
-        let payload = &block.bytes[block.payload.clone()];
-        let (document, _) = database.document_of_block(block.start, payload, slot)?;
-        Ok(Some(document))
+        match self.take_slot() {
+            Some((block, slot)) => block
+                .show(database, slot)
+                .map(|(document, _)| Some(document)),
+            None => Ok(None),
+        }
     }
 
     /// Goes past the next document of a packed block.

@@ -529,8 +529,7 @@ fn start_syncer(
 }
 
 /// The first signal closes, behind the hand-over of what this node is the head of; the second
-/// ends the process at once. SIGHUP reads the
-/// certificate again.
+/// ends the process at once. SIGHUP reads the certificate again.
 fn watch_signals(signals: &mut Signals, inbox: &Mailbox<Event>, certificate: Option<&Tls>) {
     let mut is_stopping = false;
     for signal in signals.forever() {

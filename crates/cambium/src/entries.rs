@@ -93,11 +93,12 @@ impl Edge {
 impl Scanned {
     /// True if the other end has not passed `key`.
     fn has_left(&self, key: &[u8], direction: Direction) -> bool {
-        let (one, other, edge) = match direction {
-            Direction::Forward => (key, self.high.key(), self.high.at),
-            Direction::Reverse => (self.low.key(), key, self.low.at),
+        let edge = self.other(direction);
+        let (one, other) = match direction {
+            Direction::Forward => (key, edge.key()),
+            Direction::Reverse => (edge.key(), key),
         };
-        match edge {
+        match edge.at {
             At::Start => true,
             At::Key => one <= other,
             At::Past => one < other,
@@ -107,11 +108,15 @@ impl Scanned {
 
     /// True if the other end has come anywhere.
     fn is_bound(&self, direction: Direction) -> bool {
-        let other = match direction {
+        !matches!(self.other(direction).at, At::Start)
+    }
+
+    /// The end that goes the other way.
+    fn other(&self, direction: Direction) -> &Edge {
+        match direction {
             Direction::Forward => &self.high,
             Direction::Reverse => &self.low,
-        };
-        !matches!(other.at, At::Start)
+        }
     }
 
     /// Another cursor of the same moment, where this end has come to.

@@ -1,7 +1,5 @@
 //! Scans, passes over everything, resume tokens, snapshots and isolation.
 
-use std::ops::ControlFlow;
-
 use cambium_api::{
     CompactOptions, Cursor, Direction, Durability, Error, IterationOrder, KeyRange, Reader,
     ResumeToken,
@@ -11,7 +9,7 @@ use super::batches::is_unsupported;
 use super::{
     Bench, Case, OrFail, Outcome, Plain, expect, expect_contents, expect_entries, expect_error,
 };
-use crate::walking::walk;
+use crate::walking::{visit_some, walk};
 
 pub(super) const CASES: &[Case] = &[
     ("scans keep to their bounds, both ways", scan_bounds),
@@ -173,27 +171,19 @@ fn pass_in_parts(
     loop {
         let mut cursor = reader.iterate(order, token.as_ref()).or_fail("iterate")?;
         let by_visits = pairs.len() / stride % 2 == 1;
-        let mut left = stride;
-        while left > 0 && !by_visits {
-            let Some(entry) = cursor.next().or_fail("next")? else {
+        if by_visits {
+            let take = |key: &[u8], value: &[u8]| pairs.push((key.to_vec(), value.to_vec()));
+            let end = visit_some(&mut *cursor, stride, take).or_fail("visit")?;
+            if end.is_continue() {
                 return Ok(pairs);
-            };
-            pairs.push((entry.key.to_vec(), entry.value.to_vec()));
-            left -= 1;
-        }
-        let end = match by_visits {
-            true => cursor.visit(&mut |key, value| {
-                pairs.push((key.to_vec(), value.to_vec()));
-                left -= 1;
-                match left {
-                    0 => ControlFlow::Break(()),
-                    _ => ControlFlow::Continue(()),
-                }
-            }),
-            false => Ok(ControlFlow::Break(())),
-        };
-        if end.or_fail("visit")?.is_continue() {
-            return Ok(pairs);
+            }
+        } else {
+            for _ in 0..stride {
+                let Some(entry) = cursor.next().or_fail("next")? else {
+                    return Ok(pairs);
+                };
+                pairs.push((entry.key.to_vec(), entry.value.to_vec()));
+            }
         }
         let next = cursor.resume_token();
         token = Some(next.ok_or("a pass over everything has no resume token")?);
