@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use cambium_cluster::slots::{partition, slot};
 use cambium_cluster::topology::{Acknowledgement, State};
@@ -35,6 +34,10 @@ impl Authority {
 
     fn path(&self) -> PathBuf {
         self.folder.path().join("ca.crt")
+    }
+
+    fn pem(&self) -> String {
+        fs::read_to_string(self.path()).unwrap()
     }
 
     /// The arguments of a node with a certificate for a host, which is valid until a year.
@@ -78,6 +81,7 @@ impl Secured {
         let mut cluster = Cluster::make("forest", "written", Acknowledgement::Strong, 1);
         cluster.logs = Some(logs.path().to_path_buf());
         let authority = Authority::new("trees");
+        cluster.authority = Some(authority.pem());
         Secured {
             cluster,
             authority,
@@ -107,7 +111,7 @@ impl Secured {
 
     /// Calls a node at the address that it advertises; nothing if it is gone.
     fn call(&self, address: &str, command: &str) -> String {
-        let ca = fs::read_to_string(self.authority.path()).unwrap();
+        let ca = self.authority.pem();
         let mut client = TlsClient::connect(address, HOST, &ca);
         let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
         client.try_call(&encoded(&words))
@@ -153,7 +157,7 @@ fn a_chain_and_its_clients_speak_tls() {
     }
     // Calls of Thrift are forwarded over TLS too: some of these keys are on other nodes.
     let first = &secured.cluster.view().nodes["n0"];
-    let ca = fs::read_to_string(secured.authority.path()).unwrap();
+    let ca = secured.authority.pem();
     let mut client = TlsClient::connect(first.thrift.as_ref().unwrap(), HOST, &ca);
     for number in 0..8_u8 {
         let call = b"\x80\x01\x00\x01\x00\x00\x00\x03get\x00\x00\x00\x07\x0b\x00\x01\x00\x00\x00\x02k0\x00";
@@ -177,13 +181,13 @@ fn a_chain_and_its_clients_speak_tls() {
     secured.cluster.settle();
     let address = secured.cluster.ways[2].address().to_string();
     eventually("the member has the value", || {
-        let ca = fs::read_to_string(secured.authority.path()).unwrap();
+        let ca = secured.authority.pem();
         let mut client = TlsClient::connect(&address, HOST, &ca);
         client.send(b"READONLY\r\nSTRLEN large\r\n");
         client.line();
         client.line() == format!(":{}", 3 << 20)
     });
-    let ca = fs::read_to_string(secured.authority.path()).unwrap();
+    let ca = secured.authority.pem();
     let mut client = TlsClient::connect(&address, HOST, &ca);
     client.send(b"CLUSTER SHARDS\r\n");
     let shards: Vec<String> = (0..60).map(|_| client.line()).collect();
@@ -240,7 +244,7 @@ fn a_client_without_the_certificate_of_a_node_cannot_speak_as_one() {
     let hello = "CAMBIUM.CHAIN HELLO of-a-test n1";
     let answer = secured.call(&address, hello);
     assert!(answer.contains("has shown no certificate"), "{answer}");
-    let ca = fs::read_to_string(secured.authority.path()).unwrap();
+    let ca = secured.authority.pem();
     for (host, expected) in [("elsewhere.example", "not valid for name"), (HOST, "+OK")] {
         let own = secured.authority.sign(9, host, FAR);
         let [certificate, key] = [&own[1], &own[3]].map(|path| fs::read_to_string(path).unwrap());
@@ -253,6 +257,5 @@ fn a_client_without_the_certificate_of_a_node_cannot_speak_as_one() {
     let server = secured.cluster.nodes[1].as_ref().unwrap();
     server.signal("HUP");
     eventually("it is read", || secured.log(1).contains("is read again"));
-    std::thread::sleep(Duration::from_millis(10));
     eventually("it serves", || secured.find("SET oak Quercus") == "+OK");
 }
