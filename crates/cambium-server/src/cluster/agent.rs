@@ -68,7 +68,7 @@ impl Agent {
         words: Arc<Mailbox<Word>>,
         clock: Arc<dyn Clock>,
     ) -> Result<Agent, String> {
-        let registry = joined.wanted.registry(join::patience(&joined.meta))?;
+        let registry = joined.wanted.registry(join::PATIENCE)?;
         let node = Node {
             incarnation: joined.incarnation,
             address: joined.wanted.address.clone(),
@@ -91,6 +91,7 @@ impl Agent {
             failure: None,
         };
         agent.register().map_err(|error| error.to_string())?;
+        agent.registry = agent.joined.wanted.registry(join::patience(agent.meta()))?;
         Ok(agent)
     }
 

@@ -38,8 +38,8 @@ pub struct Joined {
     pub incarnation: u64,
 }
 
-/// How long a call of etcd may take while the node has no lease.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a call of etcd may take before the node has a lease.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// The least that it may take of a node with a lease: a fraction of the shortest one.
 const LEAST_PATIENCE: Duration = Duration::from_millis(700);
 

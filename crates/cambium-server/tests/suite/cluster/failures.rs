@@ -76,11 +76,21 @@ fn copies(cluster: &Cluster, client: &mut ClusterClient, key: &str) -> Vec<Strin
 }
 
 pub(super) fn head_of(cluster: &Cluster, partition: usize) -> usize {
-    let view = cluster.view();
-    let head = view.chains[partition].head().unwrap().node.clone();
-    (0..cluster.nodes.len())
-        .find(|node| name(*node) == head)
-        .unwrap()
+    let mut head = None;
+    eventually("the chain has a head", || {
+        let chain = &cluster.view().chains[partition];
+        let is_head = |node: &usize| chain.head().is_some_and(|head| head.node == name(*node));
+        head = (0..cluster.nodes.len()).find(is_head);
+        head.is_some()
+    });
+    head.unwrap()
+}
+
+/// Waits until another node is the head.
+pub(super) fn has_other_head(cluster: &Cluster, partition: usize, node: usize) {
+    eventually("another node is the head", || {
+        head_of(cluster, partition) != node
+    });
 }
 
 fn killed_heads(engine: &'static str, durability: &'static str) {
@@ -91,13 +101,7 @@ fn killed_heads(engine: &'static str, durability: &'static str) {
             let node = head_of(cluster, round);
             cluster.kill(node);
             if round != 1 {
-                let name = name(node);
-                eventually("another head", || {
-                    let head = cluster.view().chains[round]
-                        .head()
-                        .map(|head| head.node.clone());
-                    head.is_some_and(|head| head != name)
-                });
+                has_other_head(cluster, round, node);
                 std::thread::sleep(Duration::from_millis(300));
             }
             // In the second round it is back before anyone has missed it.
@@ -146,13 +150,7 @@ fn a_paused_head_serves_nothing_that_is_old() {
         std::thread::sleep(cluster.lease() + SECOND);
     });
     drop(others);
-    let name = name(node);
-    eventually("another head", || {
-        let head = cluster.view().chains[partition]
-            .head()
-            .map(|head| head.node.clone());
-        head.is_some_and(|head| head != name)
-    });
+    has_other_head(&cluster, partition, node);
     let mut other = cluster.client();
     other.call("SET fence after");
     cluster.nodes[node].as_ref().unwrap().signal("CONT");
@@ -360,6 +358,28 @@ fn a_stop_does_not_wait_for_members_that_cannot_be_reached() {
     }
 }
 
+/// The chain goes on without all that its first head wrote. The copy that takes the place of
+/// that has nothing, and is whole.
+#[test]
+fn a_member_serves_by_an_empty_copy() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Async);
+    let mut client = cluster.client();
+    let slot = cambium_cluster::slots::slot(b"oak");
+    let partition = usize::from(cambium_cluster::slots::partition(slot, 4));
+    let node = head_of(&cluster, partition);
+    let address = cluster.places[node].1.clone();
+    cluster.ways.iter().for_each(|way| way.cut(true));
+    assert_eq!(client.ask(&address, &["SET", "oak", "Quercus"]), "+OK");
+    cluster.kill(node);
+    cluster.ways.iter().for_each(|way| way.mend());
+    has_other_head(&cluster, partition, node);
+    cluster.start_node(node);
+    cluster.settle();
+    assert_eq!(client.call("GET oak"), "nil");
+    let mut reader = cluster.reader();
+    assert_eq!(reader.ask(&address, &["GET", "oak"]), "nil");
+}
+
 /// A head writes alone, dies, and the chain goes on without what it wrote. It comes back, and
 /// later brings another member up from its own log, which has those writes still.
 #[test]
@@ -397,13 +417,7 @@ fn a_former_head_never_hands_on_what_the_chain_went_on_without() {
     }
     cluster.kill(node);
     cut(&cluster, false);
-    let lost = name(node);
-    eventually("another head", || {
-        let head = cluster.view().chains[partition]
-            .head()
-            .map(|head| head.node.clone());
-        head.is_some_and(|head| head != lost)
-    });
+    has_other_head(&cluster, partition, node);
     for number in 0..20 {
         let value = match number % 2 {
             0 => client.call(&format!("SET {} after", key(number))),
@@ -427,7 +441,7 @@ fn a_former_head_never_hands_on_what_the_chain_went_on_without() {
             view.chains[partition]
                 .serving()
                 .nth(1)
-                .is_some_and(|tail| tail.node == lost)
+                .is_some_and(|tail| tail.node == name(node))
         });
         cluster.start_node(other);
         verify_copies(&cluster, &written);

@@ -394,7 +394,17 @@ impl Cluster {
     fn all_say(&self, what: &str, test: impl Fn(&str) -> bool) {
         let nodes = self.nodes.iter().zip(&self.places);
         for (_, (_, address)) in nodes.filter(|(node, _)| node.is_some()) {
-            eventually(what, || self.info(address).is_some_and(|info| test(&info)));
+            let begun = Instant::now();
+            let mut info = self.info(address);
+            while !info.as_deref().is_some_and(&test) {
+                assert!(
+                    begun.elapsed() < PATIENCE,
+                    "{what}, not {info:?} in {:?}",
+                    self.view()
+                );
+                std::thread::sleep(Duration::from_millis(20));
+                info = self.info(address);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cambium_cluster::topology::Acknowledgement;
 
-use super::failures::{head_of, load, verify};
+use super::failures::{has_other_head, head_of, load, verify};
 use super::harness::{Cluster, Etcd, LEASE, eventually, name};
 use crate::harness::folder;
 
@@ -91,12 +91,6 @@ impl Drop for Network {
         (0..3).for_each(|node| _ = ip(&format!("netns delete {}", self.space(node))));
         ip(&format!("link delete {}", self.bridge));
     }
-}
-
-fn has_other_head(cluster: &Cluster, partition: usize, node: usize) {
-    eventually("another node is the head", || {
-        head_of(cluster, partition) != node
-    });
 }
 
 /// Packets are lost, and no connection is closed by a machine that still answers.
