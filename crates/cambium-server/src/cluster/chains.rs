@@ -21,6 +21,9 @@ use crate::messages::{Handle, Output};
 /// what a loss of the head can cost at most.
 pub const MOST_LAG: u64 = 10_000;
 
+/// Least time between two acknowledgements where nothing waits for them.
+const ACK_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Least time between two reports of how far successors are brought up.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -31,8 +34,8 @@ pub struct Feeding {
     pub handle: Handle,
     /// Since when it is the predecessor.
     pub since: u64,
-    /// The last number that it was told.
-    pub told: u64,
+    /// The last number that it was told, and when.
+    pub told: (u64, Duration),
 }
 
 /// An answer of either protocol.
@@ -235,6 +238,7 @@ impl Chains {
                     epoch: replica.chain().epoch,
                     head_since: replica.chain().head().map_or(0, |head| head.since),
                     is_serving: successor.state == State::Serving,
+                    is_awaited: replica.is_strong() || successor.state != State::Serving,
                 };
                 of.insert(place, way);
             }
@@ -456,14 +460,23 @@ impl Chains {
     }
 
     /// Predecessors that have to be told of a new number: their connections, partitions, since
-    /// when they are that, and numbers.
+    /// when they are that, and numbers. Where nothing waits for it, one number stands for the
+    /// batches of some rounds.
     pub fn news(&mut self, partitions: &Partitions) -> Vec<(Handle, u8, u64, u64)> {
         let mut news = Vec::new();
         let fed = (0..).zip(&mut self.feeding).zip(&partitions.replicas);
         for ((partition, feeding), replica) in fed {
-            let committed = replica.committed(partitions.now);
-            if let Some(feeding) = feeding.as_mut().filter(|feeding| feeding.told < committed) {
-                feeding.told = committed;
+            let (committed, now) = (replica.committed(partitions.now), partitions.now);
+            let is_due = |feeding: &&mut Feeding| {
+                let (told, at) = feeding.told;
+                // A member that is brought up joins when it is near, and another head waits too.
+                let changes = !replica.serves() || replica.chain().next_head.is_some();
+                let is_awaited = replica.is_strong() || changes;
+                let is_much = committed > told + MOST_LAG / 10;
+                told < committed && (is_awaited || is_much || now >= at + ACK_INTERVAL)
+            };
+            if let Some(feeding) = feeding.as_mut().filter(is_due) {
+                feeding.told = (committed, now);
                 news.push((feeding.handle, partition, feeding.since, committed));
             }
         }

@@ -147,7 +147,7 @@ fn feed(call: &mut Call<'_>, partition: u8, since: u64, told: u64) {
         let feeding = Feeding {
             handle,
             since,
-            told,
+            told: (told, call.server.round_begun),
         };
         chains.feed(partition, feeding);
     }

@@ -46,6 +46,8 @@ pub struct Carried {
     pub head_since: u64,
     /// The successor serves.
     pub is_serving: bool,
+    /// Answers wait until the successor has the batches, or the successor is brought up.
+    pub is_awaited: bool,
 }
 
 /// The way to a link.
@@ -82,6 +84,7 @@ impl LinkHandle {
             connects_from: Duration::ZERO,
             refusing: None,
             pinged: Duration::ZERO,
+            gathered: Duration::ZERO,
         };
         thread::Builder::new()
             .name(format!("to {to}"))

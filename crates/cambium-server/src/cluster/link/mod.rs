@@ -57,6 +57,9 @@ const TURN_BYTES: usize = 1 << 20;
 const MOST_ANSWER_BYTES: u64 = 1 << 16;
 /// A turn without anything to do.
 const IDLE: Duration = Duration::from_millis(250);
+/// Frames that nothing waits for leave so long after those before them: one message wakes
+/// the successor, and one of its batches writes them.
+const GATHERING: Duration = Duration::from_millis(2);
 /// Between two attempts at what has failed.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -136,6 +139,8 @@ pub struct Link {
     /// Since when the successor answers errors, and the last time that it did.
     refusing: Option<(Duration, Duration)>,
     pinged: Duration,
+    /// The last turn that began with frames that were gathered.
+    gathered: Duration,
 }
 
 type Lost = cambium_foreign::redis::Error;
@@ -153,6 +158,7 @@ impl Link {
                 false => IDLE,
             };
             self.words.wait(Some(patience));
+            self.gather();
             self.words.take(&mut words);
             for word in words.drain(..) {
                 if matches!(word, Word::Stop) {
@@ -180,6 +186,15 @@ impl Link {
 
     fn now(&self) -> Duration {
         self.shared.clock.monotonic()
+    }
+
+    /// Waits for more frames where nothing waits for any.
+    fn gather(&mut self) {
+        if self.ways.values().any(|way| way.of.is_awaited) {
+            return;
+        }
+        thread::sleep(GATHERING.saturating_sub(self.now().saturating_sub(self.gathered)));
+        self.gathered = self.now();
     }
 
     fn disconnect(&mut self) {
