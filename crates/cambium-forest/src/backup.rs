@@ -1,11 +1,12 @@
-//! Backups: clones of all files where the file system shares blocks between files, else a
-//! copy of the newest state and every named snapshot, in a new store of the same shape.
+//! Backups: the same files, shared, where the file system can share them, else a copy of the
+//! newest state and every named snapshot, in a new store of the same shape.
 //!
-//! Both stores append to the database file, so it cannot have two names. A clone is taken
-//! while neither writers nor flushes write, after the log's buffer was handed over: the
-//! clones are what a process leaves that dies at that moment, and the copy is recovered
-//! from them, which reads as much as the write buffer holds. The other way goes entry by
-//! entry, one state after the other ([`StateCopy`]).
+//! The log lies in segments ([`cambium_io::segmented`]), which both stores have from then on,
+//! as clones or by second names; each of the two appends to segments of its own. They are
+//! taken while neither writers nor flushes write, after the log's buffer was handed over: this
+//! is what a process leaves that dies at that moment, and the copy is recovered from it, which
+//! reads as much as the write buffer holds. The other way goes entry by entry, one state after
+//! the other ([`StateCopy`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ fn clone_store(
         sync_files(&**files, destination)?;
         let tuning = core.tuning;
         let copy = attach(environment, destination, store, tuning, (held, true))?;
-        make_ready(&copy, progress)?;
+        make_ready(&copy, true, progress)?;
         // The copy has no consumers.
         copy.give_history_back()?;
         copy.close()?;
@@ -74,7 +75,7 @@ impl Core {
         let writer = lock(&self.writer);
         let log = &self.view.load().database.log;
         if !self.health.is_of_reader() {
-            log.flush().map_err(|error| self.unless_full(error))?;
+            log.end_file().map_err(|error| self.unless_full(error))?;
         }
         let files = &*self.environment.file_system;
         let is_wanted = |name: &str| is_ours(name) && name != LOCK_NAME;

@@ -43,8 +43,9 @@ pub(crate) fn check(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
-    let marker = read_marker(&*environment.file_system, path)?;
     let (tuning, _) = Tuning::of_opening(options)?;
+    let environment = &tuning.segmented(environment);
+    let marker = read_marker(&*environment.file_system, path)?;
     check_store(environment, path, (marker.store, tuning), progress)
 }
 

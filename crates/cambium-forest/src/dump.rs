@@ -101,6 +101,8 @@ fn history_lines(kept: &[KeptFile], line: &mut dyn FnMut(String) -> Result<()>) 
 
 /// Writes what lies in a closed store's files, block by block.
 pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
+    let tuning = Tuning::take(&mut OptionValues::default())?;
+    let environment = &tuning.segmented(environment);
     let file_system = &*environment.file_system;
     let (marker, _held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let mut line = |text: String| writeln!(to, "{text}").map_err(write_failed);
@@ -139,7 +141,6 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         writable: false,
         cache: environment.cache.clone(),
     };
-    let tuning = Tuning::take(&mut OptionValues::default())?;
     let database = Database::open(&home, root.file, &tuning, None, root.shape)?;
     line(format!(
         "{}: {}, blocks of {}, {} bytes allocated",

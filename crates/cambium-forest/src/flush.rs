@@ -313,10 +313,16 @@ impl Core {
     fn free_nodes(&self, maintenance: &Maintenance, database: &Database, tail: Option<&Tail>) {
         let begin = tail.map_or(maintenance.header.begin, |tail| tail.until);
         let begin = NodeAddress(begin.div_ceil(database.node_bytes()));
-        database.node_space.free_unread(begin, || {
+        let is_read_elsewhere = || {
             let files = &self.environment.file_system;
             files.lock(database.path(), LockMode::Alone).is_err()
-        });
+        };
+        let may_overwrite = |node: NodeAddress| {
+            let file = database.log.file();
+            file.may_overwrite(node.0 * database.node_bytes())
+        };
+        let space = &database.node_space;
+        space.free_unread(begin, is_read_elsewhere, may_overwrite);
     }
 
     /// Leaves blocks to later flushes: those that this one did not fill, and those of nodes that

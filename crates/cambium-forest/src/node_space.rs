@@ -104,8 +104,13 @@ impl NodeSpace {
     }
 
     /// Frees what nobody can read any more, and forgets blocks before `begin`, which
-    /// are given back to the file system.
-    pub fn free_unread(&self, begin: NodeAddress, is_read_elsewhere: impl FnOnce() -> bool) {
+    /// are given back to the file system, and those that may not be written again.
+    pub fn free_unread(
+        &self,
+        begin: NodeAddress,
+        is_read_elsewhere: impl FnOnce() -> bool,
+        may_overwrite: impl Fn(NodeAddress) -> bool,
+    ) {
         let mut lists = lock(&self.0);
         let Lists { free, waiting } = &mut *lists;
         let may_go = |one: &Retired| one.is_behind && one.readers.strong_count() == 0;
@@ -114,7 +119,11 @@ impl NodeSpace {
             *waiting = read;
             free.extend(extents_of(unread));
         }
-        free.retain(|run| run.first >= begin);
+        let is_ours = |run: &RunExtent| {
+            let last = NodeAddress(run.first.0 + u64::from(run.count) - 1);
+            may_overwrite(run.first) && may_overwrite(last)
+        };
+        free.retain(|run| run.first >= begin && is_ours(run));
         // The later a block lies, the later cleaning reaches it.
         free.sort_unstable_by_key(|run| run.first);
         free.dedup_by(|next, run| {

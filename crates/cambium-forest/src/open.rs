@@ -59,6 +59,7 @@ pub(crate) fn make(
     let shape = Shape::take(&mut options)?;
     let tuning = Tuning::take(&mut options)?;
     options.finish(ENGINE, OPTIONS)?;
+    let environment = &tuning.segmented(environment);
     let marker = Marker::of_new(environment, ENGINE, FORMAT_VERSION);
     let store = marker.store;
     let file_system = &environment.file_system;
@@ -166,25 +167,27 @@ pub(crate) fn open(
     let mut options = options.clone();
     let memory = crate::memory::plan(environment, &mut options)?;
     let (tuning, fixed) = Tuning::of_opening(&options)?;
+    let environment = &tuning.segmented(environment);
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
     let core = attach(environment, path, marker.store, tuning, (held, true))?;
     _ = core.memory.set(memory);
     fixed.check_fixed(&core.shape.as_options())?;
-    make_ready(&core, progress)?;
+    make_ready(&core, false, progress)?;
     Ok(core)
 }
 
-/// Recovers a store that was attached for writing, where it was not closed.
-pub(crate) fn make_ready(core: &Core, progress: &dyn ProgressSink) -> Result<()> {
+/// Recovers a store that was attached for writing, where it was not closed. `is_synced` is
+/// that of [`Core::recover`].
+pub(crate) fn make_ready(core: &Core, is_synced: bool, progress: &dyn ProgressSink) -> Result<()> {
     let clean = lock(&core.maintenance).root.clean;
     if !clean {
         core.confirm_superblock()?;
     }
     core.remove_leftovers()?;
     if !clean {
-        core.recover(progress)?;
+        core.recover(is_synced, progress)?;
     }
     core.owe_what_was_cleaned();
     Ok(())

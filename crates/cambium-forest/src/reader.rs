@@ -65,6 +65,7 @@ pub(crate) fn open_read_only(
     let mut options = options.clone();
     let plan = memory::plan(environment, &mut options)?;
     let (tuning, fixed) = Tuning::of_opening(&options)?;
+    let environment = &tuning.segmented(environment);
     let core = settled(environment, || {
         open_once(environment, path, tuning, progress)
     })?;

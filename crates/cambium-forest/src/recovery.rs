@@ -14,7 +14,8 @@
 //! 4. A new session is made durable in the superblock.
 //! 5. What was accepted is written over itself and synced: a process that died,
 //!    or whose sync failed, may have left it in the operating system's cache alone.
-//!    The rest of its last block is wiped.
+//!    The rest of its last block is wiped. A checkpoint's files were synced, and are shared:
+//!    they are not written again.
 //! 6. A header that says *recovered* is appended after it, in the new session,
 //!    and synced; both copies of the superblock point to it. Records of older
 //!    sessions after it never count again, and numbering goes on far above what
@@ -49,14 +50,18 @@ use crate::seeded_bug::SeededBug;
 const SEQUENCE_EPOCH: u64 = 1 << 32;
 
 impl Core {
-    /// Recovers the store. Called by `open`, before anyone else has it.
-    pub fn recover(&self, progress: &dyn ProgressSink) -> Result<()> {
+    /// Recovers the store. Called before anyone else has it. `is_synced` of files that were
+    /// synced since they were written: nothing is written over itself.
+    pub fn recover(&self, is_synced: bool, progress: &dyn ProgressSink) -> Result<()> {
         let mut maintenance = lock(&self.maintenance);
         let view = self.view.load_full();
         let start = maintenance.replay_start();
         let (tail, mut accepted) = self.replay(&view.database, &start, progress)?;
         self.take_session(&mut maintenance)?;
-        self.settle(&maintenance, &view.database, &tail, &accepted)?;
+        if !is_synced {
+            self.write_again(&maintenance, &view.database, &tail, &accepted)?;
+        }
+        self.settle(&view.database, &accepted)?;
         {
             let mut writer = lock(&self.writer);
             let found = std::mem::take(&mut accepted.found);
@@ -85,10 +90,8 @@ impl Core {
         Ok(())
     }
 
-    /// Writes what was accepted over itself, wipes what was cut off up to the
-    /// next block, and syncs: a record there could pass for one, and hide what
-    /// is written over its end.
-    fn settle(
+    /// Writes what was accepted over itself, not yet synced.
+    fn write_again(
         &self,
         maintenance: &Maintenance,
         database: &Database,
@@ -102,7 +105,13 @@ impl Core {
             write_again(&**file, position, start)?;
             position = end;
         }
-        write_again(&**file, position, accepted.end)?;
+        write_again(&**file, position, accepted.end)
+    }
+
+    /// Wipes what was cut off up to the next block, and syncs: a record there could pass for
+    /// one, and hide what is written over its end.
+    fn settle(&self, database: &Database, accepted: &Accepted) -> Result<()> {
+        let file = database.log.file();
         let block = database.log.geometry().block;
         let next = accepted.end.next_multiple_of(block);
         let wiped = next.min(file.length()?).saturating_sub(accepted.end);

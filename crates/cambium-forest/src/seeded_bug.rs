@@ -108,11 +108,15 @@ pub enum SeededBug {
     ReaderPassesRollback,
     /// A refresh drops versions that a snapshot of the reader needs.
     RefreshDropsPinned,
+    /// A sync leaves the names of new segments as they are.
+    SegmentNamesUnsynced,
+    /// Segments are written that a checkpoint has too.
+    SharedSegmentsWritten,
 }
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 50] = [
+    pub const ALL: [(SeededBug, &'static str); 52] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -184,5 +188,7 @@ impl SeededBug {
         (SeededBug::NodesReusedEarly, "nodes_reused_early"),
         (SeededBug::ReaderPassesRollback, "reader_passes_rollback"),
         (SeededBug::RefreshDropsPinned, "refresh_drops_pinned"),
+        (SeededBug::SegmentNamesUnsynced, "segment_names_unsynced"),
+        (SeededBug::SharedSegmentsWritten, "shared_segments_written"),
     ];
 }

@@ -101,6 +101,26 @@ pub struct ReadRequest {
     pub tag: u64,
 }
 
+impl ReadRequest {
+    /// The same read of the file below that has all of its bytes; where several have them,
+    /// its answer, which is read at once.
+    fn located(mut self) -> std::result::Result<ReadRequest, ReadCompletion> {
+        match self.file.part_at(self.offset) {
+            None => Ok(self),
+            Some(part) if self.buffer.len() as u64 <= part.length => Ok(ReadRequest {
+                file: part.file,
+                offset: part.offset,
+                ..self
+            }),
+            Some(_) => Err(ReadCompletion {
+                tag: self.tag,
+                result: self.file.read_at(&mut self.buffer, self.offset),
+                buffer: self.buffer,
+            }),
+        }
+    }
+}
+
 /// One answer; every request gets exactly one.
 #[derive(Debug)]
 pub struct ReadCompletion {
@@ -166,8 +186,9 @@ pub fn read_all(
     let mut failure = None;
     loop {
         while failure.is_none() && queue.pending() < queue.depth() {
-            match requests.next() {
-                Some(request) => queue.submit(request),
+            match requests.next().map(ReadRequest::located) {
+                Some(Ok(request)) => queue.submit(request),
+                Some(Err(completion)) => failure = take(completion).err(),
                 None => break,
             }
         }

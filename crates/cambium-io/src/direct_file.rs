@@ -230,6 +230,10 @@ impl File for DirectFile {
         self.inner.punch_hole(offset, length)
     }
 
+    fn may_overwrite(&self, offset: u64) -> bool {
+        self.inner.may_overwrite(offset)
+    }
+
     fn advise(&self, offset: u64, length: u64, advice: Advice) {
         self.inner.advise(offset, length, advice);
     }

@@ -237,6 +237,11 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Space under a path.
     fn space(&self, path: &Path) -> Result<Space>;
 
+    /// The file system whose queues read this one's files, if it is another one.
+    fn below(&self) -> Option<&Arc<dyn FileSystem>> {
+        None
+    }
+
     /// A queue for batched reads of this file system's files. A back end that
     /// the kernel refuses is replaced by [`crate::ReadBackend::Sync`];
     /// [`ReadQueue::backend`] says which one serves.
@@ -248,6 +253,19 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
         _ = options;
         Ok(Box::new(SyncWriteQueue::default()))
     }
+}
+
+/// Where a byte of a file lies that is made of others.
+#[derive(Clone, Debug)]
+pub struct FilePart {
+    /// The file that holds it.
+    pub file: Arc<dyn File>,
+    /// Where, in that file.
+    pub offset: u64,
+    /// So many bytes from there on lie in that file one after the other.
+    pub length: u64,
+    /// Where the next part begins, in the file that is made of them; `u64::MAX` after the last.
+    pub next: u64,
 }
 
 /// An open file. Calls take `&self`: any number of threads may read and write
@@ -334,10 +352,18 @@ pub trait File: Send + Sync + fmt::Debug {
         None
     }
 
-    /// The file below, where this one only watches it: a queue of the watcher
-    /// hands reads on to it.
-    fn wrapped(&self) -> Option<&Arc<dyn File>> {
+    /// The file below that holds a byte, where this one is made of others, or watches
+    /// another; `None` for one that is made of none.
+    fn part_at(&self, offset: u64) -> Option<FilePart> {
+        _ = offset;
         None
+    }
+
+    /// False where a byte that was written is shared with another file, so that writing it
+    /// again costs a copy of what lies around it.
+    fn may_overwrite(&self, offset: u64) -> bool {
+        _ = offset;
+        true
     }
 
     /// Opens a window for appending by plain memory stores. `end` is where the

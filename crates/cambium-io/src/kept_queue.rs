@@ -41,6 +41,7 @@ impl KeptQueue {
     /// # Errors
     /// Of [`FileSystem::read_queue`].
     pub fn take(file_system: &Arc<dyn FileSystem>, options: BatchOptions) -> Result<KeptQueue> {
+        let file_system = file_system.below().unwrap_or(file_system);
         let weak = Arc::downgrade(file_system);
         let kept = QUEUE
             .try_with(RefCell::take)

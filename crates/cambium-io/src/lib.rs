@@ -21,6 +21,7 @@
 //! | [`kept_queue`] | a read queue that each thread keeps |
 //! | [`read_pool`] | threads that read for queues |
 //! | [`simulated`] | a disk in memory that crashes and fails from a seed |
+//! | [`segmented`] | one long file kept as a row of shorter ones |
 //! | [`step`] | background work as steps |
 //! | [`sync`] | locks, atomics and threads |
 //! | [`waiting`] | reads that end in place of waiting for a device |
@@ -47,6 +48,7 @@ mod pipeline;
 pub mod read_pool;
 pub mod real;
 pub mod recording;
+pub mod segmented;
 pub mod simulated;
 pub mod step;
 pub mod sync;
@@ -62,8 +64,8 @@ pub use crew::Crew;
 pub use direct_file::DirectFile;
 pub use environment::Environment;
 pub use file_system::{
-    Advice, Alignment, AppendWindow, DirectoryEntry, File, FileKind, FileLock, FileSystem,
-    LockMode, Metadata, OpenOptions, Space,
+    Advice, Alignment, AppendWindow, DirectoryEntry, File, FileKind, FileLock, FilePart,
+    FileSystem, LockMode, Metadata, OpenOptions, Space,
 };
 pub use kept_queue::{KeptQueue, read_all_kept};
 pub use pipeline::pipeline;
@@ -73,6 +75,7 @@ pub use real::{
     ThreadExecutor, resident_pages,
 };
 pub use recording::{IoCounters, Recorder, RecordingFileSystem};
+pub use segmented::SegmentedFileSystem;
 pub use step::{Executor, StepOutcome, Task};
 pub use waiting::without_waiting;
 pub use write_queue::{SyncWriteQueue, WriteQueue, WriteRequest};

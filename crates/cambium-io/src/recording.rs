@@ -34,8 +34,8 @@ use crate::batch::{
     BatchOptions, ReadBackend, ReadCompletion, ReadQueue, ReadQueueStatistics, ReadRequest,
 };
 use crate::file_system::{
-    Advice, Alignment, AppendWindow, DirectoryEntry, File, FileLock, FileSystem, LockMode,
-    Metadata, OpenOptions, Space,
+    Advice, Alignment, AppendWindow, DirectoryEntry, File, FileLock, FilePart, FileSystem,
+    LockMode, Metadata, OpenOptions, Space,
 };
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};
@@ -502,8 +502,13 @@ impl File for RecordingFile {
         self.inner.raw_descriptor()
     }
 
-    fn wrapped(&self) -> Option<&Arc<dyn File>> {
-        Some(&self.inner)
+    fn part_at(&self, offset: u64) -> Option<FilePart> {
+        Some(FilePart {
+            file: self.inner.clone(),
+            offset,
+            length: u64::MAX,
+            next: u64::MAX,
+        })
     }
 }
 
@@ -539,8 +544,8 @@ impl ReadQueue for RecordingReadQueue {
         );
         // The queue below may read through the file; that is this read, and
         // must not be recorded a second time.
-        if let Some(wrapped) = request.file.wrapped().cloned() {
-            request.file = wrapped;
+        if let Some(part) = request.file.part_at(request.offset) {
+            request.file = part.file;
         }
         self.inner.submit(request);
     }

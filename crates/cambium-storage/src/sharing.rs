@@ -127,9 +127,12 @@ pub fn sync_files(files: &dyn FileSystem, folder: &Path) -> Result<()> {
     files.sync_directory(folder)
 }
 
+/// Files of no more bytes are copied where they cannot be cloned.
+const SMALL_BYTES: u64 = 64 << 10;
+
 /// Clones the files of a folder whose names `is_wanted` takes into another folder, not yet
-/// synced; answers false, and leaves what was made, where the file system shares no blocks.
-/// Nobody writes the files while this runs.
+/// synced, and copies small ones; answers false, and leaves what was made, where the file
+/// system shares no blocks. Nobody writes the files while this runs.
 ///
 /// # Errors
 /// Those of the file system.
@@ -145,10 +148,15 @@ pub fn clone_files(
             continue;
         }
         let source = from.join(&entry.name);
+        let copy = to.join(&entry.name);
         let length = files.metadata(&source)?.map_or(0, |found| found.length);
-        if !files.clone_file(&source, &to.join(&entry.name), length)? {
+        if files.clone_file(&source, &copy, length)? {
+            continue;
+        }
+        if length > SMALL_BYTES {
             return Ok(false);
         }
+        copy_synced(files, &source, &copy, length)?;
     }
     Ok(true)
 }

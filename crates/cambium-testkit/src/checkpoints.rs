@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cambium_api::{CompactOptions, Durability, Engine, Error, KeyRange, Result, SequenceNumber};
-use cambium_io::simulated::{CrashStyle, Generator, ProbePoints, SimulatedDisk};
+use cambium_io::simulated::{CrashStyle, Generator, ProbePoints, Sharing, SimulatedDisk};
 use cambium_io::{Environment, FileKind, FileSystem, StepOutcome};
 
 use crate::subject::Subject;
@@ -62,12 +62,17 @@ pub fn stay_apart(
 ///
 /// # Errors
 /// What was found, for a message.
-pub fn survive_crashes(subject: &Subject, seed: u64) -> std::result::Result<(), String> {
-    survive_crashes_of(subject, seed).map_err(|error| format!("seed {seed}: {error}"))
+pub fn survive_crashes(
+    subject: &Subject,
+    sharing: Sharing,
+    seed: u64,
+) -> std::result::Result<(), String> {
+    survive_crashes_of(subject, sharing, seed).map_err(|error| format!("seed {seed}: {error}"))
 }
 
-fn survive_crashes_of(subject: &Subject, seed: u64) -> Result<()> {
+fn survive_crashes_of(subject: &Subject, sharing: Sharing, seed: u64) -> Result<()> {
     let disk = SimulatedDisk::new(seed);
+    disk.set_sharing(sharing);
     let mut run = Run {
         subject,
         environment: subject.environment(&disk, seed),

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use cambium_base::Result;
 use cambium_io::{
-    Advice, Alignment, BatchOptions, Environment, File, FileSystem, OpenOptions, ReadBackend,
-    WriteQueue, WriteRequest,
+    Advice, Alignment, BatchOptions, Environment, File, FilePart, FileSystem, OpenOptions,
+    ReadBackend, WriteQueue, WriteRequest,
 };
 use cambium_testkit::layer::{FileSystemLayer, Layered};
 
@@ -116,8 +116,13 @@ impl File for Device {
     fn alignment(&self) -> Alignment {
         self.below.alignment()
     }
-    fn wrapped(&self) -> Option<&Arc<dyn File>> {
-        Some(&self.below)
+    fn part_at(&self, offset: u64) -> Option<FilePart> {
+        Some(FilePart {
+            file: self.below.clone(),
+            offset,
+            length: u64::MAX,
+            next: u64::MAX,
+        })
     }
 }
 
@@ -137,9 +142,9 @@ impl WriteQueue for Queue {
 
     fn submit(&mut self, request: WriteRequest) {
         let begun = Instant::now();
-        let below = request.file.wrapped().unwrap_or(&request.file).clone();
+        let below = request.file.part_at(request.offset);
         let written = WriteRequest {
-            file: below,
+            file: below.map_or(request.file, |part| part.file),
             ..request
         }
         .write();

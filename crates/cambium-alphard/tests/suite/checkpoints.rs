@@ -2,7 +2,7 @@
 
 use cambium_alphard::Alphard;
 use cambium_io::Environment;
-use cambium_io::simulated::SimulatedDisk;
+use cambium_io::simulated::{Sharing, SimulatedDisk};
 use cambium_testkit::{Subject, checkpoints};
 
 fn subject() -> Subject {
@@ -25,6 +25,6 @@ fn a_store_and_its_backups_stay_apart() {
 #[test]
 fn a_crash_leaves_a_whole_backup_or_none() {
     for seed in 0..6 {
-        checkpoints::survive_crashes(&subject(), seed).unwrap();
+        checkpoints::survive_crashes(&subject(), Sharing::Nothing, seed).unwrap();
     }
 }

@@ -301,6 +301,11 @@ impl History {
         self.is_due.store(true, Ordering::Release);
     }
 
+    /// A file is to be removed that no consumer needs.
+    pub fn discard(&self, number: FileNumber) {
+        lock(&self.files).unneeded.push(number);
+    }
+
     /// Takes out the files that no consumer needs.
     pub(super) fn take_unneeded(&self) -> Vec<FileNumber> {
         let mut files = lock(&self.files);
@@ -336,8 +341,9 @@ impl History {
 
     /// True if there may be something to give back.
     pub fn is_due(&self, clock: &dyn Clock) -> bool {
-        let trims = || self.untrimmed().is_some() && !self.trimming_put_off.lasts(clock);
-        self.is_due.load(Ordering::Acquire) || trims()
+        let is_any = || !lock(&self.files).unneeded.is_empty() || self.untrimmed().is_some();
+        let is_late = || is_any() && !self.trimming_put_off.lasts(clock);
+        self.is_due.load(Ordering::Acquire) || is_late()
     }
 }
 

@@ -105,10 +105,7 @@ impl Core {
     /// given back now is given back after the next opening.
     pub fn give_history_back(&self) -> Result<()> {
         self.history.is_due.store(false, Ordering::Release);
-        let file_system = &*self.environment.file_system;
-        for number in self.history.take_unneeded() {
-            _ = file_system.remove(&format::database_path(&self.path, number));
-        }
+        self.remove_unneeded();
         while let Some(file) = self.history.untrimmed() {
             let trimmed = self.trim(&file);
             if let Err(Error::Locked { .. }) = trimmed {
@@ -124,6 +121,25 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Removes files that no consumer needs. One that another process reads stays until that
+    /// has met all of it; what stays at a close is removed by the next opening.
+    pub fn remove_unneeded(&self) {
+        let file_system = &*self.environment.file_system;
+        for number in self.history.take_unneeded() {
+            let path = format::database_path(&self.path, number);
+            let locked = file_system.lock(&path, LockMode::Alone);
+            if matches!(locked, Err(Error::Locked { .. })) {
+                self.history.discard(number);
+                self.history
+                    .trimming_put_off
+                    .begin(&*self.environment.clock);
+                continue;
+            }
+            drop(locked);
+            _ = file_system.remove(&path);
+        }
     }
 
     /// Gives back what lies before and behind the part of a file that is kept.

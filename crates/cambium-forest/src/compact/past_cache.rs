@@ -28,7 +28,7 @@ use std::sync::Arc;
 use cambium_base::Result;
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard};
-use cambium_io::{Advice, AlignedBuffer, Alignment, AppendWindow, File};
+use cambium_io::{Advice, AlignedBuffer, Alignment, AppendWindow, File, FilePart};
 
 use super::behind::WriteBehind;
 use crate::core::lock;
@@ -283,11 +283,15 @@ impl File for PastCache {
         self.cached.alignment()
     }
 
-    fn raw_descriptor(&self) -> Option<i32> {
-        // Before, the kernel does not know all of it.
+    fn part_at(&self, offset: u64) -> Option<FilePart> {
+        // Before, the parts do not have all of it.
         self.has_ended()
-            .then(|| self.cached.raw_descriptor())
+            .then(|| self.cached.part_at(offset))
             .flatten()
+    }
+
+    fn may_overwrite(&self, offset: u64) -> bool {
+        self.cached.may_overwrite(offset)
     }
 
     fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {

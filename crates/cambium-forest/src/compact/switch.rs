@@ -112,8 +112,8 @@ impl Core {
         drop(maintenance);
         let is_kept = kept.iter().any(|kept| kept.file == old.database.file);
         if !is_kept && !self.has_bug(SeededBug::OldFileRemovedEarly) {
-            // If it stays, the next open removes it.
-            _ = self.environment.file_system.remove(old.database.path());
+            self.history.discard(old.database.file.number);
+            self.remove_unneeded();
         }
         self.note_filled(compaction);
         self.counters.compactions.fetch_add(1, Ordering::Relaxed);

@@ -44,6 +44,7 @@ use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::{u32_at, u64_at};
 use cambium_base::layout::{Layout, field};
 use cambium_index::{NODE_TRAILER_BYTES, NodeAddress};
+use cambium_io::segmented::file_of;
 use cambium_storage::log::LogGeometry;
 use cambium_storage::record::RecordHeader;
 
@@ -150,9 +151,20 @@ pub fn part_path(folder: &Path, number: FileNumber) -> PathBuf {
     folder.join(format!("{:06}{PART_SUFFIX}", number.0))
 }
 
-/// True for names of database files, finished or not, and of compactions' scratch files.
+/// True for names of database files and their segments, finished or not, and of compactions'
+/// scratch files.
 pub fn is_database_or_scratch(name: &str) -> bool {
+    let name = file_of(name);
     [FILE_SUFFIX, PART_SUFFIX, SCRATCH_SUFFIX]
+        .iter()
+        .any(|suffix| number_before(name, suffix).is_some())
+}
+
+/// True for names of database files, which lie in segments: those that are kept with their
+/// damage too.
+pub fn is_segmented(name: &str) -> bool {
+    let name = name.strip_suffix(KEPT_SUFFIX).unwrap_or(name);
+    [FILE_SUFFIX, PART_SUFFIX]
         .iter()
         .any(|suffix| number_before(name, suffix).is_some())
 }

@@ -90,6 +90,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Buffered writes are handed to the operating system when this much has gathered.",
     ),
     spec(
+        "segment_bytes",
+        "bytes, 4KiB to 1TiB",
+        "128MiB",
+        false,
+        "Length of the files that the log is kept in. Smaller gives whole files back sooner, and opens more of them. Each opening may choose; files that are there stay as they are.",
+    ),
+    spec(
         "preallocate_bytes",
         "bytes, 0 to 1TiB",
         "16MiB",

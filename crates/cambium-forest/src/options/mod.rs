@@ -6,7 +6,8 @@ use std::sync::Arc;
 use cambium_api::options::invalid_option;
 use cambium_api::{OptionValues, Seeded};
 use cambium_base::{Error, Result};
-use cambium_io::{BlockCache, Environment, ReadBackend};
+use cambium_io::segmented::Defect;
+use cambium_io::{BlockCache, Environment, ReadBackend, SegmentedFileSystem};
 
 mod list;
 
@@ -201,6 +202,8 @@ pub struct Tuning {
     pub read_ahead: usize,
     /// Buffered writes kept back.
     pub buffer_bytes: usize,
+    /// Length of the log's files.
+    pub segment_bytes: u64,
     /// Space taken ahead.
     pub preallocate_bytes: u64,
     /// How the store compacts.
@@ -220,6 +223,25 @@ pub struct Tuning {
 }
 
 impl Tuning {
+    /// The environment with database files in segments ([`cambium_io::segmented`]).
+    pub(crate) fn segmented(&self, environment: &Environment) -> Environment {
+        let files = &environment.file_system;
+        // A copy of the store is made in the environment of the store.
+        let below = files.below().unwrap_or(files).clone();
+        let defect = self.seeded_bug.is(SeededBug::SegmentNamesUnsynced);
+        let defect = defect.then_some(Defect::NamesUnsynced).or(self
+            .seeded_bug
+            .is(SeededBug::SharedSegmentsWritten)
+            .then_some(Defect::SharedWritten));
+        let segmented =
+            SegmentedFileSystem::new(below, crate::format::is_segmented, self.segment_bytes)
+                .with_defect(defect);
+        Environment {
+            file_system: Arc::new(segmented),
+            ..environment.clone()
+        }
+    }
+
     /// The cache of a store that is opened with these.
     pub(crate) fn cache_of(&self, environment: &Environment) -> Arc<BlockCache> {
         match self.cache_bytes {
@@ -268,6 +290,7 @@ impl Tuning {
             cache_bytes: options.take_cache_bytes()?,
             read_ahead: options.take_ranged("read_ahead", 32, 1, 1024)? as usize,
             buffer_bytes: options.take_ranged("buffer_bytes", 1 << 20, 0, 1 << 30)? as usize,
+            segment_bytes: options.take_ranged("segment_bytes", 128 << 20, 4 << 10, 1 << 40)?,
             preallocate_bytes: options.take_ranged("preallocate_bytes", 16 << 20, 0, 1 << 40)?,
             threshold_chosen: options.get("compaction_threshold").is_some(),
             compaction: CompactionTuning::take(options, &CompactionTuning::default())?,

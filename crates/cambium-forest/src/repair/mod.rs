@@ -78,6 +78,7 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let (tuning, _) = Tuning::of_opening(options)?;
+    let environment = &tuning.segmented(environment);
     let file_system = &*environment.file_system;
     let files = FilesOfEngine {
         magics: &[("", MAGIC)],

@@ -21,6 +21,7 @@ fn small() -> OptionValues {
     options(&[
         ("write_buffer_entries", "4"),
         ("preallocate_bytes", "4096"),
+        ("segment_bytes", "16KiB"),
         ("compaction_least_bytes", "0"),
     ])
 }

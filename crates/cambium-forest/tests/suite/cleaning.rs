@@ -23,6 +23,7 @@ fn settings(more: &[(&str, &str)]) -> OptionValues {
     let mut all = vec![
         ("write_buffer_entries", "500"),
         ("preallocate_bytes", "4096"),
+        ("segment_bytes", "16KiB"),
         ("compaction_least_bytes", "65536"),
         ("compaction_threshold", "30"),
     ];
@@ -104,28 +105,33 @@ fn space_stays_bounded_and_every_answer_right() {
     assert_eq!(contents(&*open(&environment)), model);
 }
 
+/// Whole segments go; a file in one piece is rewritten.
 #[test]
-fn where_no_holes_can_be_made_compactions_give_space_back() {
-    let environment = Environment {
-        file_system: Arc::new(cambium_io::PortableFileSystem),
-        ..Environment::real()
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("store");
-    let store = Forest.create(&environment, &path, &settings(&[])).unwrap();
-    let bytes = || {
-        let entries = std::fs::read_dir(&path).unwrap();
-        let lengths = entries.map(|entry| entry.unwrap().metadata().unwrap().len());
-        lengths.sum::<u64>()
-    };
-    let mut model = Model::new();
-    for round in 0..40 {
-        overwrite(&*store, &mut model, round);
+fn space_comes_back_where_no_holes_can_be_made() {
+    for (segment_bytes, is_compacted) in [("64KiB", false), ("128MiB", true)] {
+        let environment = Environment {
+            file_system: Arc::new(cambium_io::PortableFileSystem),
+            ..Environment::real()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let besides = [("segment_bytes", segment_bytes)];
+        let store = Forest.create(&environment, &path, &settings(&besides));
+        let store = store.unwrap();
+        let bytes = || {
+            let entries = std::fs::read_dir(&path).unwrap();
+            let lengths = entries.map(|entry| entry.unwrap().metadata().unwrap().len());
+            lengths.sum::<u64>()
+        };
+        let mut model = Model::new();
+        for round in 0..40 {
+            overwrite(&*store, &mut model, round);
+        }
+        assert_eq!(contents(&*store), model);
+        assert_eq!(number(&*store, "compactions") > 0, is_compacted);
+        // All that was written is some 8 MB.
+        assert!(bytes() < 3 << 20, "{}", bytes());
     }
-    assert_eq!(contents(&*store), model);
-    assert!(number(&*store, "compactions") > 0);
-    // All that was written is some 8 MB.
-    assert!(bytes() < 3 << 20, "{}", bytes());
 }
 
 #[test]

@@ -16,6 +16,7 @@ fn small() -> Conformance {
         .creation("block_bytes", "512")
         .opening("write_buffer_entries", "4")
         .opening("preallocate_bytes", "4096")
+        .opening("segment_bytes", "16KiB")
         .opening("compaction_least_bytes", "0")
         .opening("read_ahead", "3")
 }

@@ -15,6 +15,7 @@ fn create(environment: &Environment) -> Arc<dyn Engine> {
     let options = OptionValues::from([
         ("write_buffer_entries", "16"),
         ("preallocate_bytes", "4096"),
+        ("segment_bytes", "16KiB"),
         ("compaction_threshold", "100"),
         ("node_bytes", "512"),
     ]);

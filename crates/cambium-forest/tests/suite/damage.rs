@@ -11,6 +11,7 @@ fn suite() -> DamageSuite {
         .creation("block_bytes", "512")
         .opening("write_buffer_entries", "4")
         .opening("preallocate_bytes", "4096")
+        .opening("segment_bytes", "16KiB")
         .opening("cache_bytes", "0")
 }
 

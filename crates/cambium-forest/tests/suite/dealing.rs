@@ -16,9 +16,10 @@ use cambium_io::{Environment, OpenOptions};
 
 const PATH: &str = "/store";
 
-const TUNING: [(&str, &str); 4] = [
+const TUNING: [(&str, &str); 5] = [
     ("write_buffer_entries", "500"),
     ("preallocate_bytes", "4096"),
+    ("segment_bytes", "16KiB"),
     ("compaction_threshold", "100"),
     ("cache_bytes", "65536"),
 ];

@@ -209,6 +209,7 @@ fn an_open_after_a_kill_reads_what_followed_the_last_flush() {
     let tuning = [
         ("write_buffer_entries", "10000"),
         ("preallocate_bytes", "65536"),
+        ("segment_bytes", "16KiB"),
     ];
     let store = create(&device.environment, &tuning);
     for number in 0..50_100u64 {

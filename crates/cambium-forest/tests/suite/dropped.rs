@@ -14,6 +14,7 @@ fn a_store_dropped_amid_a_compaction_can_be_opened_again() {
     for (name, value) in [
         ("write_buffer_entries", "50"),
         ("preallocate_bytes", "4096"),
+        ("segment_bytes", "16KiB"),
         ("compaction_threshold", "10"),
         ("compaction_least_bytes", "1000"),
         ("cleaning", "off"),

@@ -22,6 +22,7 @@ fn small() -> OptionValues {
         ("block_bytes", "512"),
         ("write_buffer_entries", "16"),
         ("preallocate_bytes", "4096"),
+        ("segment_bytes", "16KiB"),
         ("compaction_threshold", "100"),
     ])
 }

@@ -18,9 +18,10 @@ use cambium_io::simulated::{
 const PATH: &str = "/store";
 
 /// So small that a store of some kilobytes is many windows and many writes.
-const TUNING: [(&str, &str); 5] = [
+const TUNING: [(&str, &str); 6] = [
     ("write_buffer_entries", "50"),
     ("preallocate_bytes", "4096"),
+    ("segment_bytes", "16KiB"),
     ("compaction_threshold", "100"),
     ("compaction_memory_bytes", "8192"),
     ("cache_bytes", "8192"),

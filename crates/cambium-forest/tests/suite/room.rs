@@ -26,6 +26,7 @@ fn what_is_said_is_enough_however_little_memory_there_is() {
         let tuning = [
             ("compaction_threshold", "100"),
             ("preallocate_bytes", "4096"),
+            ("segment_bytes", "16KiB"),
             ("compaction_memory_bytes", memory),
         ];
         let store = Forest

@@ -18,6 +18,7 @@ fn name(number: u32) -> String {
 fn store(environment: &Environment) -> Arc<dyn Engine> {
     let options = OptionValues::from([
         ("preallocate_bytes", "65536"),
+        ("segment_bytes", "16KiB"),
         ("compaction_least_bytes", "65536"),
     ]);
     let store = Forest

@@ -15,6 +15,7 @@ fn options(threshold: &str) -> OptionValues {
         // So that the index knows soon what was deleted.
         ("write_buffer_entries", "64"),
         ("preallocate_bytes", "65536"),
+        ("segment_bytes", "16KiB"),
         ("compaction_threshold", threshold),
         ("compaction_least_bytes", "65536"),
     ])

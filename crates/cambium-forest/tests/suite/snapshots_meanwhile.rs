@@ -13,9 +13,10 @@ use cambium_io::simulated::{CrashStyle, Moment, ProbePoints, SimulatedDisk};
 use cambium_io::{Environment, SystemClock};
 
 /// So small that a compaction is many steps.
-const TUNING: [(&str, &str); 5] = [
+const TUNING: [(&str, &str); 6] = [
     ("write_buffer_entries", "50"),
     ("preallocate_bytes", "4096"),
+    ("segment_bytes", "16KiB"),
     ("compaction_threshold", "100"),
     ("compaction_memory_bytes", "8192"),
     ("cache_bytes", "8192"),

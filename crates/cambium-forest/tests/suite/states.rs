@@ -269,6 +269,7 @@ fn space_comes_back(cleaning: &str, counted: &str) {
         ("compaction_least_bytes", "100000"),
         ("compaction_threshold", "50"),
         ("preallocate_bytes", "0"),
+        ("segment_bytes", "16KiB"),
         ("write_buffer_entries", "64"),
     ]);
     let store = Forest

@@ -10,6 +10,7 @@ fn suite(test: &'static str) -> CrashSuite {
         .creation("block_bytes", "512")
         .opening("write_buffer_entries", "4")
         .opening("preallocate_bytes", "4096")
+        .opening("segment_bytes", "16KiB")
         .opening("compaction_least_bytes", "8192")
         .opening("compaction_memory_bytes", "12288")
         .opening("cache_bytes", "65536")

@@ -29,6 +29,7 @@ fn what_the_background_cannot_compact_is_told() {
         ("compaction_least_bytes", "1000"),
         ("compaction_snapshots", "refuse"),
         ("preallocate_bytes", "4096"),
+        ("segment_bytes", "16KiB"),
     ];
     let store = Forest
         .create(&environment, Path::new("/store"), &options(&tuning))

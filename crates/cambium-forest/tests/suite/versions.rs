@@ -240,6 +240,7 @@ const TINY: Case = Case {
     tuning: &[
         ("write_buffer_entries", "32"),
         ("preallocate_bytes", "4096"),
+        ("segment_bytes", "16KiB"),
         ("compaction_least_bytes", "8192"),
         ("compaction_memory_bytes", "12288"),
         ("cache_bytes", "65536"),
@@ -288,6 +289,7 @@ fn no_get_goes_back_with_tiny_constants() {
     let packed: &[(&str, &str)] = &[
         ("write_buffer_entries", "200"),
         ("preallocate_bytes", "4096"),
+        ("segment_bytes", "16KiB"),
         ("compaction_least_bytes", "8192"),
         ("cache_bytes", "20000"),
         ("sort", "deal"),
@@ -323,6 +325,7 @@ fn no_get_goes_back_with_tiny_constants() {
             tuning: &[
                 ("write_buffer_entries", "32"),
                 ("preallocate_bytes", "4096"),
+                ("segment_bytes", "16KiB"),
                 ("compaction_least_bytes", "8192"),
                 ("direct", "on"),
                 ("cache_bytes", "65536"),

@@ -51,7 +51,7 @@ const _: () = assert!(size_of::<Range>() == 16 && size_of::<Counts>() == 40);
 /// ```
 pub fn resident_pages(file: &dyn File) -> Result<Option<u64>> {
     let Some(descriptor) = file.raw_descriptor() else {
-        return Ok(None);
+        return resident_pages_of_parts(file);
     };
     match cached(descriptor) {
         Ok(pages) => Ok(Some(pages)),
@@ -62,6 +62,21 @@ pub fn resident_pages(file: &dyn File) -> Result<Option<u64>> {
             _ => Err(Error::io("cachestat", file.path(), error)),
         },
     }
+}
+
+fn resident_pages_of_parts(file: &dyn File) -> Result<Option<u64>> {
+    let (mut pages, mut offset) = (0, 0);
+    while offset != u64::MAX {
+        let Some(part) = file.part_at(offset) else {
+            return Ok(None);
+        };
+        let Some(found) = resident_pages(&*part.file)? else {
+            return Ok(None);
+        };
+        pages += found;
+        offset = part.next;
+    }
+    Ok(Some(pages))
 }
 
 fn cached(descriptor: RawFd) -> io::Result<u64> {

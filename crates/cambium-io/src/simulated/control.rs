@@ -14,6 +14,17 @@ use super::state::State;
 use crate::memory::image::CHUNK_BYTES;
 use crate::memory::tree::{Entry, normalize};
 
+/// What the files of a simulated disk can share, each with what stands before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sharing {
+    /// Nothing.
+    Nothing,
+    /// A file can have several names.
+    Names,
+    /// Files can share blocks.
+    Blocks,
+}
+
 /// When a probe is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
@@ -131,9 +142,9 @@ impl SimulatedDisk {
         self.shared.lock().used_chunks() * CHUNK_BYTES as u64
     }
 
-    /// Whether files can have several names and share blocks; they can at first.
-    pub fn set_sharing(&self, on: bool) {
-        self.shared.lock().shares = on;
+    /// What files can share; all of it at first.
+    pub fn set_sharing(&self, sharing: Sharing) {
+        self.shared.lock().shares = sharing;
     }
 
     /// Does long reads and writes in two parts each, so that a crash finds

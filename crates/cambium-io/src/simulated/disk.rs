@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cambium_base::{Error, Result};
 
-use super::control::{Moment, Probe};
+use super::control::{Moment, Probe, Sharing};
 use super::events::{Event, Events};
 use super::faults::{ErrorNumber, Fault};
 use super::file::SimulatedFile;
@@ -214,7 +214,7 @@ impl FileSystem for SimulatedDisk {
 
     fn link(&self, from: &Path, to: &Path) -> Result<bool> {
         let (from, to) = (normalize(from), normalize(to));
-        if !self.shared.lock().shares {
+        if self.shared.lock().shares < Sharing::Names {
             return Ok(false);
         }
         self.name_operation(Event::Link, "link", &to, |state| {
@@ -229,7 +229,7 @@ impl FileSystem for SimulatedDisk {
 
     fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
         let (from, to) = (normalize(from), normalize(to));
-        if !self.shared.lock().shares {
+        if self.shared.lock().shares < Sharing::Blocks {
             return Ok(false);
         }
         self.name_operation(Event::CloneFile, "clone", &to, |state| {

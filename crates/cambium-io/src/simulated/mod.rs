@@ -56,7 +56,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use control::{CrashPoint, Moment, ProbePoints};
+pub use control::{CrashPoint, Moment, ProbePoints, Sharing};
 pub use crash::CrashStyle;
 pub use disk::SimulatedDisk;
 pub use environment::{IdleExecutor, SteppedClock};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cambium_base::{Error, Result};
 
+use super::control::Sharing;
 use super::events::{Event, Events};
 use super::faults::{ArmedRule, ErrorNumber, Fault, OperationClass};
 use super::node::{Change, Fate, NameAction, NameChange, Node};
@@ -33,7 +34,7 @@ pub(super) struct State {
     pub(super) generator: Generator,
     pub(super) short_transfers: bool,
     /// Files can have several names and share blocks.
-    pub(super) shares: bool,
+    pub(super) shares: Sharing,
     pub(super) trace: Option<Vec<String>>,
     pub(super) events: Arc<Events>,
 }
@@ -54,7 +55,7 @@ impl State {
             operations: 0,
             generator: Generator::new(seed),
             short_transfers: false,
-            shares: true,
+            shares: Sharing::Blocks,
             trace: None,
             events,
         }

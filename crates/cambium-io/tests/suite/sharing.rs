@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use cambium_io::memory::MemoryFileSystem;
-use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_io::simulated::{CrashStyle, Sharing, SimulatedDisk};
 use cambium_io::{FileSystem, OpenOptions, PortableFileSystem, RealFileSystem};
 
 fn read(files: &dyn FileSystem, path: &Path) -> Vec<u8> {
@@ -79,7 +79,7 @@ fn the_simulated_ones_link_and_clone() {
         assert!(a_clone_is_another_file(files, root));
     }
     let disk = SimulatedDisk::new(1);
-    disk.set_sharing(false);
+    disk.set_sharing(Sharing::Nothing);
     assert!(!a_clone_is_another_file(&disk, root));
     let [first, second, _] = paths(root);
     write_new(&disk, &first, b"oak");

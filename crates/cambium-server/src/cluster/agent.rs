@@ -17,7 +17,7 @@ use cambium_foreign::registry::{Registry, Seen};
 use cambium_io::environment::Clock;
 
 use super::ChainEvent;
-use super::join::{Joined, Wanted};
+use super::join::{self, Joined, Wanted};
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 
@@ -68,7 +68,7 @@ impl Agent {
         words: Arc<Mailbox<Word>>,
         clock: Arc<dyn Clock>,
     ) -> Result<Agent, String> {
-        let registry = joined.wanted.registry()?;
+        let registry = joined.wanted.registry(join::PATIENCE)?;
         let node = Node {
             incarnation: joined.incarnation,
             address: joined.wanted.address.clone(),
@@ -91,6 +91,7 @@ impl Agent {
             failure: None,
         };
         agent.register().map_err(|error| error.to_string())?;
+        agent.registry = agent.joined.wanted.registry(join::patience(agent.meta()))?;
         Ok(agent)
     }
 
@@ -307,7 +308,7 @@ fn send_all<E>(
 pub fn watch(wanted: &Wanted, words: &Mailbox<Word>, is_over: &dyn Fn() -> bool) {
     const TURN: Duration = Duration::from_secs(30);
     const PAUSE: Duration = Duration::from_secs(1);
-    let Ok(registry) = wanted.registry() else {
+    let Ok(registry) = wanted.registry(TURN) else {
         return;
     };
     let prefix = registry.key("");

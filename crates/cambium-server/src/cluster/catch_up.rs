@@ -69,8 +69,7 @@ impl History {
     /// # Errors
     /// Those of the store.
     pub fn record(&self, partition: u8) -> Result<Record> {
-        let record = Keyspace::record_in(&self.store.snapshot()?, partition)?;
-        Ok(record.unwrap_or_default())
+        Keyspace::record_in(&self.store.snapshot()?, partition)
     }
 
     /// Notes where the partitions are, and lets go of log that is not needed.
@@ -84,7 +83,7 @@ impl History {
         let snapshot = self.store.snapshot()?;
         let number = |partition| {
             let record = Keyspace::record_in(&snapshot, partition)?;
-            Ok(record.unwrap_or_default().position.number)
+            Ok(record.position.number)
         };
         let mark = Mark {
             sequence: snapshot.sequence(),
@@ -159,7 +158,7 @@ impl History {
         if self.synced_only {
             self.store.sync()?;
         }
-        let record = Keyspace::record_in(&snapshot, partition)?.unwrap_or_default();
+        let record = Keyspace::record_in(&snapshot, partition)?;
         let is_ordered = self.store.capabilities().ordered;
         let entries = match is_ordered {
             true => snapshot.scan(layout::database(partition))?,

@@ -38,8 +38,15 @@ pub struct Joined {
     pub incarnation: u64,
 }
 
-/// How long a call of etcd may take: a fraction of the shortest lease.
-pub const PATIENCE: Duration = Duration::from_millis(700);
+/// How long a call of etcd may take before the node has a lease.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// The least that it may take of a node with a lease: a fraction of the shortest one.
+const LEAST_PATIENCE: Duration = Duration::from_millis(700);
+
+/// How long a call of etcd may take of a node with a lease.
+pub fn patience(meta: &Meta) -> Duration {
+    LEAST_PATIENCE.max(Duration::from_secs(meta.lease_seconds) / 4)
+}
 
 impl Wanted {
     /// Reads `etcd=URL[,URL...]`.
@@ -76,12 +83,12 @@ impl Wanted {
         })
     }
 
-    /// The cluster in etcd.
+    /// The cluster in etcd, whose calls take so long at most.
     ///
     /// # Errors
     /// A line for people.
-    pub fn registry(&self) -> Result<Registry, String> {
-        Registry::new(&self.endpoints, &self.access, &self.cluster, PATIENCE)
+    pub fn registry(&self, patience: Duration) -> Result<Registry, String> {
+        Registry::new(&self.endpoints, &self.access, &self.cluster, patience)
             .map_err(|error| error.to_string())
     }
 }
@@ -92,7 +99,7 @@ impl Wanted {
 /// A line for people: no such cluster, or a store of another one, or of none.
 pub fn join(wanted: Wanted, store: &Store, environment: &Environment) -> Result<Joined, String> {
     let meta = wanted
-        .registry()?
+        .registry(PATIENCE)?
         .meta()
         .map_err(|error| error.to_string())?;
     let bound = bind(&wanted, &meta, store, environment)?;

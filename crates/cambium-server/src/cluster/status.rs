@@ -14,6 +14,8 @@ use crate::keyspace::partitions::Partitions;
 pub struct ChainStatus {
     /// It has a fresh view, and may serve.
     pub is_fresh: bool,
+    /// etcd's revision that the view is of.
+    pub revision: u64,
     /// Chains of the cluster, those with a head, and those whose members all serve.
     pub chains: (usize, usize, usize),
     /// Chains that this node is the head of.
@@ -134,6 +136,7 @@ impl Chains {
             .filter(|chain| chain.epoch > 0 && is_whole(&chain.members));
         let mut status = ChainStatus {
             is_fresh: partitions.now < self.fresh_until,
+            revision: self.view.revision,
             chains: (
                 chains.len(),
                 chains.iter().filter(|chain| chain.head().is_some()).count(),

@@ -216,6 +216,8 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
             if let Some(status) = server.chain_status() {
                 let all: u64 = status.lags().map(|lag| lag.batches).sum();
                 lines.extend([
+                    line("view_revision", &status.revision),
+                    line("view_fresh", &u8::from(status.is_fresh)),
                     line("chains", &status.chains.0),
                     line("chains_head", &status.heads),
                     line("chains_behind", &status.behind),

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium::{Error, KeyRange, Operation, Result, Store, WriteBatch};
+use cambium::{Error, KeyRange, Operation, Result, Store, Value, WriteBatch};
 use cambium_base::coding::Decoder;
 use cambium_base::varint::put_varint_prefixed;
 use cambium_cluster::position::Position;
@@ -61,6 +61,19 @@ impl Record {
         Record {
             is_whole: true,
             ..Record::default()
+        }
+    }
+
+    /// The record of a partition as the store has it. Where there is none, the copy has nothing,
+    /// and that is all of it: a chain without batches is copied as any other.
+    fn stored(stored: Option<Value>, partition: u8) -> Result<Record> {
+        match stored {
+            None => Ok(Record::of_nothing()),
+            Some(stored) => Record::decode(&stored).ok_or_else(|| {
+                let text =
+                    format!("the record of partition {partition} is not one of this version");
+                Error::InvalidArgument(text)
+            }),
         }
     }
 
@@ -208,18 +221,10 @@ impl Partitions {
     /// Reads the records of a store.
     ///
     /// # Errors
-    /// Those of the store; `Corruption` for a record that is none.
+    /// Those of the store; `InvalidArgument` for a record that is none.
     pub fn load(store: &Store, count: u8, node: &str, incarnation: u64) -> Result<Partitions> {
         let replica = |partition: u8| {
-            let record = match store.get(layout::partition_key(partition))? {
-                Some(stored) => Record::decode(&stored).ok_or_else(|| {
-                    Error::InvalidArgument(format!(
-                        "{}: the record of partition {partition} is not one of this version",
-                        store.path().display()
-                    ))
-                })?,
-                None => Record::of_nothing(),
-            };
+            let record = Record::stored(store.get(layout::partition_key(partition))?, partition)?;
             Ok(Replica::new(
                 node,
                 incarnation,
@@ -454,10 +459,9 @@ impl Keyspace {
     /// Reads how far the store's copy of a partition has come, in a snapshot of it.
     ///
     /// # Errors
-    /// Those of the store.
-    pub fn record_in(snapshot: &cambium::Snapshot, partition: u8) -> Result<Option<Record>> {
-        let stored = snapshot.get(layout::partition_key(partition))?;
-        Ok(stored.and_then(|stored| Record::decode(&stored)))
+    /// Those of the store; `InvalidArgument` for a record that is none.
+    pub fn record_in(snapshot: &cambium::Snapshot, partition: u8) -> Result<Record> {
+        Record::stored(snapshot.get(layout::partition_key(partition))?, partition)
     }
 }
 

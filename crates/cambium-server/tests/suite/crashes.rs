@@ -1,10 +1,10 @@
 //! Servers that are killed under load: what was answered is there.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::harness::{Server, eventually, folder};
+use crate::harness::{PATIENCE, Server, eventually, folder};
 
 /// Clients that write numbered keys until the server is gone. Answers, by client, the number
 /// of the last write that was answered, and of the last that was sent.
@@ -15,11 +15,12 @@ fn load(
     end: impl FnOnce(Server),
 ) -> BTreeMap<usize, (u64, u64)> {
     let is_over = AtomicBool::new(false);
+    let busy = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..clients)
             .map(|number| {
                 let mut client = server.client();
-                let is_over = &is_over;
+                let (is_over, busy) = (&is_over, &busy);
                 scope.spawn(move || {
                     let (mut answered, mut sent) = (0, 0);
                     while !is_over.load(Ordering::Relaxed) {
@@ -35,12 +36,16 @@ fn load(
                         }
                         assert_eq!(answers[0].as_deref(), Some("+OK"));
                         answered = next;
+                        busy.fetch_add(usize::from(next == 6), Ordering::Relaxed);
                     }
                     (number, (answered, sent))
                 })
             })
             .collect();
         std::thread::sleep(time);
+        eventually("the clients are answered", || {
+            busy.load(Ordering::Relaxed) == clients
+        });
         end(server);
         is_over.store(true, Ordering::Relaxed);
         writers
@@ -132,8 +137,8 @@ fn a_second_signal_ends_at_once() {
     let folder = folder();
     let mut server = Server::start(folder.path(), &[]);
     let mut client = server.client();
-    client.send(b"DEBUG SLEEP 30\r\n");
-    eventually(|| {
+    client.send(b"DEBUG SLEEP 3600\r\n");
+    eventually("the command waits", || {
         server
             .client()
             .call("INFO clients")
@@ -143,7 +148,7 @@ fn a_second_signal_ends_at_once() {
     let status = server.wait(Duration::from_millis(500));
     assert_eq!(status, None, "the first signal waits for the command");
     server.signal("INT");
-    let status = server.wait(Duration::from_secs(5)).expect("an end at once");
+    let status = server.wait(PATIENCE).expect("an end at once");
     assert!(!status.success());
     assert!(client.is_closed());
 }

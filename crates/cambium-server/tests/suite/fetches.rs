@@ -1,7 +1,7 @@
 //! Values that are not in memory are fetched by threads, beside other commands.
 
 use crate::client::Client;
-use crate::harness::{Server, folder};
+use crate::harness::{PATIENCE, Server, folder};
 use crate::http;
 
 /// Every read of the store goes to the device.
@@ -87,6 +87,6 @@ fn a_server_that_stops_answers_commands_that_wait_for_values() {
     for number in 1..count {
         assert_eq!(client.answer(), format!("value{number}"));
     }
-    let status = server.wait(std::time::Duration::from_secs(20));
+    let status = server.wait(PATIENCE);
     assert!(status.is_some_and(|status| status.success()));
 }

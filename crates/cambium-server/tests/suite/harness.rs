@@ -9,6 +9,9 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 
+/// Longer than any of what is waited for takes on a machine that is slow, and busy.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
 /// A running server, killed when it is dropped.
 pub struct Server {
     process: Child,
@@ -120,7 +123,7 @@ impl Server {
     /// Sends SIGTERM, and waits for a clean end.
     pub fn terminate(mut self) {
         self.signal("TERM");
-        let status = self.wait(Duration::from_secs(20)).expect("the server ends");
+        let status = self.wait(PATIENCE).expect("the server ends");
         assert!(status.success());
     }
 
@@ -153,14 +156,11 @@ impl Drop for Server {
     }
 }
 
-/// Calls `test` until it is true, for ten seconds at most.
-pub fn eventually(mut test: impl FnMut() -> bool) {
+/// Calls `test` until it is true.
+pub fn eventually(what: &str, mut test: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !test() {
-        assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "it does not come true"
-        );
-        std::thread::sleep(Duration::from_millis(10));
+        assert!(begun.elapsed() < PATIENCE, "{what}: it does not come true");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -4,9 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use crate::harness::{Server, folder};
+use crate::harness::{PATIENCE, Server, folder};
 
 /// A server with this port, and that port's address.
 pub fn start(folder: &std::path::Path, arguments: &[&str]) -> (Server, String) {
@@ -16,9 +15,7 @@ pub fn start(folder: &std::path::Path, arguments: &[&str]) -> (Server, String) {
 /// Status and body of a request.
 fn request(address: &str, head: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(30)))
-        .unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = format!("{head}\r\nHost: test\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();

@@ -60,7 +60,7 @@ fn a_listener_that_has_gone_is_forgotten() {
     let (mut listener, mut sender) = (server.client(), server.client());
     listener.call("SUBSCRIBE a");
     drop(listener);
-    crate::harness::eventually(|| sender.call("PUBLISH a hi") == ":0");
+    crate::harness::eventually("nobody listens", || sender.call("PUBLISH a hi") == ":0");
 }
 
 #[test]

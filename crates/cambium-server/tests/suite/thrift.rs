@@ -13,7 +13,7 @@ use thrift::protocol::{
     TOutputProtocol, TStructIdentifier, TType,
 };
 
-use crate::harness::{Server, folder};
+use crate::harness::{PATIENCE, Server, folder};
 
 /// How a client frames and encodes.
 #[derive(Clone, Copy, Debug)]
@@ -164,9 +164,7 @@ pub struct Client {
 impl Client {
     pub fn connect(address: &str, form: Form) -> Client {
         let stream = TcpStream::connect(address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client { stream, form }
     }
 
@@ -427,9 +425,7 @@ fn strangers_bytes_end_their_connection_alone() {
     ];
     for bytes in bad {
         let mut stream = TcpStream::connect(&address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(bytes).unwrap();
         // Closed, by an end or by a reset.
         assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "{bytes:?}");

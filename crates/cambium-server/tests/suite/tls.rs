@@ -6,7 +6,6 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::pem::PemObject;
@@ -14,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::client::encoded;
-use crate::harness::{Server, eventually, folder};
+use crate::harness::{PATIENCE, Server, eventually, folder};
 
 /// Certificate and key as files, and what a client trusts.
 pub struct Identity {
@@ -61,9 +60,7 @@ impl Identity {
 fn plain(address: &str) -> TcpStream {
     let (_, address) = address.rsplit_once("//").unwrap_or(("", address));
     let stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -143,11 +140,18 @@ impl TlsClient {
     }
 
     fn bulk(&mut self) -> Vec<u8> {
-        let length: usize = self.line().strip_prefix('$').unwrap().parse().unwrap();
+        self.try_bulk().unwrap()
+    }
+
+    /// A value; none if the server has gone.
+    pub fn try_bulk(&mut self) -> Option<Vec<u8>> {
+        let mut line = String::new();
+        self.0.read_line(&mut line).ok()?;
+        let length: usize = line.trim_end().strip_prefix('$')?.parse().ok()?;
         let mut bytes = vec![0; length + 2];
-        self.0.read_exact(&mut bytes).unwrap();
+        self.0.read_exact(&mut bytes).ok()?;
         bytes.truncate(length);
-        bytes
+        Some(bytes)
     }
 }
 
@@ -307,7 +311,7 @@ fn a_hangup_takes_a_new_certificate() {
     assert_eq!(ask(&mut connected), "+PONG");
     let new = Identity::make(folder.path(), "server", "localhost");
     server.signal("HUP");
-    eventually(|| new.tries(&server.address));
+    eventually("the files are read", || new.tries(&server.address));
     assert!(!old.tries(&server.address));
     assert_eq!(ask(&mut connected), "+PONG");
     // Files that are none leave the certificate as it is.

@@ -489,8 +489,8 @@ fn parent_of(folder: &Path) -> PathBuf {
 
 /// Removes a file, if it is there.
 fn remove_file(file_system: &dyn FileSystem, path: &Path) -> Result<()> {
-    match file_system.metadata(path)? {
-        Some(_) => file_system.remove(path),
-        None => Ok(()),
+    match file_system.remove(path) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }

@@ -413,6 +413,15 @@ impl LogFile {
         self.tail_exclusive().close_window();
     }
 
+    /// Ends the file where the log ends, at a whole block, without what was taken ahead:
+    /// nothing before its end is written again.
+    pub fn end_file(&self) -> Result<()> {
+        self.pad_to_block();
+        self.flush()?;
+        let end = self.end();
+        self.cut_back(end)
+    }
+
     /// Forgets what was appended from `end` on, after a write that failed for
     /// lack of space: readers were never told of it.
     pub fn cut_back(&self, end: u64) -> Result<()> {

@@ -2,7 +2,7 @@
 //! backups stay apart.
 
 use cambium_io::Environment;
-use cambium_io::simulated::{Event, SimulatedDisk};
+use cambium_io::simulated::{Event, Sharing, SimulatedDisk};
 use cambium_testkit::{Subject, checkpoints};
 use cambium_zdb::Zdb;
 
@@ -16,7 +16,10 @@ fn subject() -> Subject {
 fn a_store_and_its_backups_stay_apart() {
     for seed in 0..12 {
         let disk = SimulatedDisk::new(seed);
-        disk.set_sharing(seed % 4 != 0);
+        disk.set_sharing(match seed % 4 {
+            0 => Sharing::Nothing,
+            _ => Sharing::Blocks,
+        });
         let environment = Environment::simulated(&disk, seed);
         checkpoints::stay_apart(&subject(), &environment, "/".as_ref(), seed).unwrap();
         let cloned = disk.event_count(Event::CloneFile);
@@ -27,7 +30,7 @@ fn a_store_and_its_backups_stay_apart() {
 #[test]
 fn a_crash_leaves_a_whole_backup_or_none() {
     for seed in 0..3 {
-        checkpoints::survive_crashes(&subject(), seed).unwrap();
+        checkpoints::survive_crashes(&subject(), Sharing::Blocks, seed).unwrap();
     }
 }
 

@@ -137,7 +137,9 @@ fn consumers_pin_history_until_the_slowest_has_passed() {
 #[test]
 fn a_consumer_that_is_little_behind_keeps_little_of_a_large_file() {
     let environment = Environment::memory();
-    let store = create(&environment, &[("history_bytes", "64KiB")]);
+    // One file, whose space is looked at.
+    let options = [("history_bytes", "64KiB"), ("segment_bytes", "128MiB")];
+    let store = create(&environment, &options);
     overwrite(&*store, 2000);
     let at = newest(&*store);
     move_to(&*store, "near", at);

@@ -16,11 +16,12 @@ pub const PATH: &str = "/store";
 
 /// So small that each path is met: many headers, runs of nodes between documents, and
 /// compactions of many steps.
-pub const TINY: [(&str, &str); 6] = [
+pub const TINY: [(&str, &str); 7] = [
     ("node_bytes", "512"),
     ("block_bytes", "512"),
     ("write_buffer_entries", "8"),
     ("preallocate_bytes", "4096"),
+    ("segment_bytes", "16KiB"),
     ("compaction_threshold", "100"),
     ("compaction_memory_bytes", "8192"),
 ];

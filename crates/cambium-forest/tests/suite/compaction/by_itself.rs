@@ -72,6 +72,7 @@ fn steady_overwriting_takes_bounded_space() {
     let tuning = [
         ("write_buffer_entries", "2000"),
         ("preallocate_bytes", "256KiB"),
+        ("segment_bytes", "1MiB"),
         ("compaction_least_bytes", "1MiB"),
         ("cleaning", "off"),
     ];

@@ -20,12 +20,13 @@ use cambium_io::{BackgroundLimits, Environment, ReadBackend, StepOutcome};
 const PATH: &str = "/store";
 
 /// So small that a store of some kilobytes is many windows and many nodes.
-const TUNING: [(&str, &str); 5] = [
+const TUNING: [(&str, &str); 6] = [
     ("write_buffer_entries", "50"),
     ("preallocate_bytes", "4096"),
     ("compaction_threshold", "100"),
     ("compaction_memory_bytes", "8192"),
     ("cache_bytes", "8192"),
+    ("segment_bytes", "16KiB"),
 ];
 
 fn create(environment: &Environment) -> Arc<dyn Engine> {

@@ -4,13 +4,12 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
-use std::time::Duration;
 
 use cambium_cluster::topology::{Acknowledgement, Meta, VERSION};
 use cambium_foreign::access::Access;
 use cambium_foreign::registry::Registry;
 
-use super::harness::{Etcd, LEASE, arguments, eventually, free_address};
+use super::harness::{Etcd, REGISTRY_PATIENCE, arguments, eventually, free_address};
 use crate::harness::{Server, folder};
 use crate::tls::Identity;
 
@@ -22,14 +21,14 @@ fn meta() -> Meta {
         replicas: 1,
         nodes: 1,
         acknowledgement: Acknowledgement::Strong,
-        lease_seconds: LEASE,
+        lease_seconds: 20, // none ends
         seed: 7,
     }
 }
 
 fn registry(etcd: &Etcd, access: &Access) -> Registry {
     let endpoints = std::slice::from_ref(&etcd.url);
-    Registry::new(endpoints, access, "main", Duration::from_secs(2)).unwrap()
+    Registry::new(endpoints, access, "main", REGISTRY_PATIENCE).unwrap()
 }
 
 /// A node with these arguments writes and reads.
@@ -140,7 +139,7 @@ fn nodes_are_users_of_etcd() {
     eventually("etcd answers", || root.meta().is_ok());
     access.password_file = None;
     let endpoints = std::slice::from_ref(&etcd.url);
-    assert!(Registry::new(endpoints, &access, "main", Duration::from_secs(1)).is_err());
+    assert!(Registry::new(endpoints, &access, "main", REGISTRY_PATIENCE).is_err());
     let file = password.to_str().unwrap();
     serves(
         &etcd,

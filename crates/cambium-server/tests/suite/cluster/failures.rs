@@ -1,13 +1,14 @@
 //! Nodes that die, pause and come back.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cambium_cluster::topology::{Acknowledgement, State};
+use cambium_cluster::topology::{Acknowledgement, Chain, State};
 
-use super::harness::{Cluster, ClusterClient, LEASE, eventually, name};
+use super::harness::{Cluster, ClusterClient, Course, beside, eventually, name};
+use crate::harness::PATIENCE;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// What a writer was answered: by key, the last value that was acknowledged, and all that it
 /// has sent since.
@@ -15,42 +16,25 @@ pub(super) type Written = BTreeMap<String, (u64, Vec<u64>)>;
 
 /// Clients that write and count while `disturb` runs. Each key has one writer.
 pub(super) fn load(cluster: &mut Cluster, disturb: impl FnOnce(&mut Cluster)) -> Written {
-    let is_over = AtomicBool::new(false);
-    let clients: Vec<_> = (0..4).map(|_| cluster.client()).collect();
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = clients
-            .into_iter()
-            .enumerate()
-            .map(|(number, mut client)| {
-                let is_over = &is_over;
-                scope.spawn(move || {
-                    let mut written = Written::new();
-                    let mut value = 0;
-                    while !is_over.load(Ordering::Relaxed) {
-                        value += 1;
-                        let key = format!("w{number}.{}", value % 50);
-                        let (_, sent) = written.entry(key.clone()).or_default();
-                        sent.push(value);
-                        let answer = client.try_call(&["SET", &key, &value.to_string()]);
-                        if answer.as_deref() == Some("+OK") {
-                            written.insert(key, (value, Vec::new()));
-                        }
-                    }
-                    written
-                })
-            })
-            .collect();
-        // A test that fails ends its writers.
-        let outcome = catch_unwind(AssertUnwindSafe(|| disturb(cluster)));
-        is_over.store(true, Ordering::Relaxed);
-        if let Err(failure) = outcome {
-            resume_unwind(failure);
+    let clients = (0..4).map(|_| cluster.client()).collect();
+    let write = |number: usize, mut client: ClusterClient, course: &Course| {
+        let mut written = Written::new();
+        let (mut value, mut answers) = (0, 0);
+        while course.goes_on(answers >= 50) {
+            value += 1;
+            let key = format!("w{number}.{}", value % 50);
+            let (_, sent) = written.entry(key.clone()).or_default();
+            sent.push(value);
+            let answer = client.try_call(&["SET", &key, &value.to_string()]);
+            if answer.as_deref() == Some("+OK") {
+                written.insert(key, (value, Vec::new()));
+                answers += 1;
+            }
         }
-        writers
-            .into_iter()
-            .flat_map(|writer| writer.join().unwrap())
-            .collect()
-    })
+        written
+    };
+    let written = beside(clients, write, || disturb(cluster));
+    written.into_iter().flatten().collect()
 }
 
 /// Each key has the last value that was acknowledged, or one that was sent later.
@@ -84,29 +68,29 @@ fn verify_copies(cluster: &Cluster, written: &Written) {
 }
 
 /// The value of a key at every member.
-fn copies(cluster: &Cluster, client: &mut ClusterClient, key: &str) -> Vec<Option<String>> {
+fn copies(cluster: &Cluster, client: &mut ClusterClient, key: &str) -> Vec<String> {
     let addresses = cluster.places.iter().map(|(_, address)| address);
     addresses
-        .map(|address| {
-            let mut value = client.call_at(address, &["GET", key]);
-            // It may not know yet that it serves, or wait until no other node can.
-            let begun = std::time::Instant::now();
-            while value.as_ref().is_some_and(|value| value.starts_with('-')) {
-                assert!(begun.elapsed() < Duration::from_secs(60), "{value:?}");
-                std::thread::sleep(Duration::from_millis(50));
-                value = client.call_at(address, &["GET", key]);
-            }
-            value
-        })
+        .map(|address| client.ask(address, &["GET", key]))
         .collect()
 }
 
 pub(super) fn head_of(cluster: &Cluster, partition: usize) -> usize {
-    let view = cluster.view();
-    let head = view.chains[partition].head().unwrap().node.clone();
-    (0..cluster.nodes.len())
-        .find(|node| name(*node) == head)
-        .unwrap()
+    let mut head = None;
+    eventually("the chain has a head", || {
+        let chain = &cluster.view().chains[partition];
+        let is_head = |node: &usize| chain.head().is_some_and(|head| head.node == name(*node));
+        head = (0..cluster.nodes.len()).find(is_head);
+        head.is_some()
+    });
+    head.unwrap()
+}
+
+/// Waits until another node is the head.
+pub(super) fn has_other_head(cluster: &Cluster, partition: usize, node: usize) {
+    eventually("another node is the head", || {
+        head_of(cluster, partition) != node
+    });
 }
 
 fn killed_heads(engine: &'static str, durability: &'static str) {
@@ -117,13 +101,7 @@ fn killed_heads(engine: &'static str, durability: &'static str) {
             let node = head_of(cluster, round);
             cluster.kill(node);
             if round != 1 {
-                let name = name(node);
-                eventually("another head", || {
-                    let head = cluster.view().chains[round]
-                        .head()
-                        .map(|head| head.node.clone());
-                    head.is_some_and(|head| head != name)
-                });
+                has_other_head(cluster, round, node);
                 std::thread::sleep(Duration::from_millis(300));
             }
             // In the second round it is back before anyone has missed it.
@@ -164,24 +142,15 @@ fn a_paused_head_serves_nothing_that_is_old() {
     let node = head_of(&cluster, partition);
     let address = cluster.places[node].1.clone();
     // A connection from before the pause, as clients have them.
-    assert_eq!(
-        client.call_at(&address, &["GET", "fence"]).as_deref(),
-        Some("before")
-    );
+    assert_eq!(client.ask(&address, &["GET", "fence"]), "before");
     cluster.nodes[node].as_ref().unwrap().signal("STOP");
     let others = load(&mut cluster, |cluster| {
         let mut other = cluster.client();
         other.call_at(&address, &["PING"]); // it does not answer, and costs its patience
-        std::thread::sleep(Duration::from_secs(LEASE + 1));
+        std::thread::sleep(cluster.lease() + SECOND);
     });
     drop(others);
-    let name = name(node);
-    eventually("another head", || {
-        let head = cluster.view().chains[partition]
-            .head()
-            .map(|head| head.node.clone());
-        head.is_some_and(|head| head != name)
-    });
+    has_other_head(&cluster, partition, node);
     let mut other = cluster.client();
     other.call("SET fence after");
     cluster.nodes[node].as_ref().unwrap().signal("CONT");
@@ -234,12 +203,12 @@ fn a_head_whose_own_network_is_cut_does_not_change_its_chains_without_end() {
         cluster.view().chains[0].serving().count() == 1
     });
     let epoch = || cluster.view().chains[0].epoch;
-    std::thread::sleep(Duration::from_secs(3 * LEASE));
+    std::thread::sleep(cluster.lease() * 3);
     let before = epoch();
-    std::thread::sleep(Duration::from_secs(5 * LEASE));
+    std::thread::sleep(cluster.lease() * 5);
     // Each report changes the chain twice or three times; one every half a lease would come to 30.
     let changes = epoch() - before;
-    assert!((2..=18).contains(&changes), "{changes} changes");
+    assert!(changes <= 18, "{changes} changes");
     others().for_each(|node| cluster.ways[node].mend());
     cluster.settle();
     assert_eq!(client.call("GET oak"), "before");
@@ -259,26 +228,28 @@ fn a_member_without_room_on_its_disk_is_left_behind() {
         .map(str::to_string)
         .to_vec();
     cluster.start_node(2);
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     let mut client = cluster.client();
-    while begun.elapsed() < Duration::from_secs(2 * LEASE) {
+    let refusals = || {
+        let logs = (0..2).map(|node| std::fs::read_to_string(logs.path().join(name(node))));
+        let count =
+            |log: std::io::Result<String>| log.unwrap().matches("the successor refuses").count();
+        logs.map(count).sum::<usize>()
+    };
+    let is_behind = |chain: &Chain| {
+        let place = chain.place("n2").unwrap();
+        chain.members[place].state != State::Serving
+    };
+    eventually("the member is left behind", || {
         for number in 0..20 {
             assert_eq!(client.call(&format!("SET k{number} {number}")), "+OK");
         }
-    }
-    let view = cluster.view();
-    let state =
-        |chain: &cambium_cluster::topology::Chain| chain.members[chain.place("n2").unwrap()].state;
-    assert!(
-        view.chains
-            .iter()
-            .all(|chain| state(chain) != State::Serving)
-    );
-    let refusals: usize = (0..2)
-        .map(|node| std::fs::read_to_string(logs.path().join(name(node))).unwrap())
-        .map(|log| log.matches("the successor refuses").count())
-        .sum();
-    assert!((1..100).contains(&refusals), "{refusals} refusals");
+        begun.elapsed() >= cluster.lease() * 2
+            && refusals() > 0
+            && cluster.view().chains.iter().all(is_behind)
+    });
+    let leases = begun.elapsed().as_secs() / cluster.meta.lease_seconds;
+    assert!(refusals() < 50 * leases as usize, "{} refusals", refusals());
     cluster.kill(2);
     cluster.extra.clear();
     cluster.start_node(2);
@@ -292,9 +263,9 @@ fn a_chain_whose_members_all_restart_goes_on() {
     let mut written = load(&mut cluster, |_| {
         std::thread::sleep(Duration::from_millis(500))
     });
-    for pause in [0, LEASE + 2] {
+    for pause in [Duration::ZERO, cluster.lease() + SECOND] {
         (0..3).for_each(|node| cluster.kill(node));
-        std::thread::sleep(Duration::from_secs(pause));
+        std::thread::sleep(pause);
         (0..3).for_each(|node| cluster.start_node(node));
         verify(&cluster, &written);
         let more = load(&mut cluster, |_| {
@@ -313,7 +284,7 @@ fn what_an_async_chain_loses_is_the_last_of_one_head() {
         client.call(&format!("SET k{number} {number}"));
     }
     // All of it has come to every member, before the head goes.
-    std::thread::sleep(Duration::from_millis(500));
+    cluster.hand_on();
     let node = head_of(&cluster, 0);
     cluster.kill(node);
     for number in 0..200 {
@@ -345,7 +316,7 @@ fn an_orderly_stop_of_an_async_head_loses_nothing() {
     }
     let mut client = cluster.client();
     for (_, address) in &cluster.places {
-        let info = client.call_at(address, &["INFO", "cluster"]).unwrap();
+        let info = client.ask(address, &["INFO", "cluster"]);
         assert!(info.contains("discarded_batches:0"), "{info}");
     }
 }
@@ -366,23 +337,47 @@ fn a_stop_does_not_wait_for_members_that_cannot_be_reached() {
         server.signal("TERM");
         let early = server.wait(Duration::from_millis(200));
         // Half a lease later the chain goes on without the others, and nothing is handed over.
-        let has_others = stopped.elapsed() < Duration::from_secs(LEASE) / 2;
+        let lease = cluster.lease();
+        let is_alone = || stopped.elapsed() >= lease / 2;
         assert!(
-            early.is_none() || !has_others,
+            early.is_none() || is_alone(),
             "the node waits for the hand-over"
         );
         if turn == 0 {
-            let ended = server.wait(Duration::from_secs(20)).unwrap();
+            let ended = server.wait(PATIENCE).unwrap();
             assert!(ended.success(), "{ended}");
         } else if early.is_none() {
             server.signal("TERM");
-            let ended = server.wait(Duration::from_secs(5)).unwrap();
-            assert!(ended.code() == Some(128 + 15) || !has_others, "{ended}");
+            let is_alone = is_alone();
+            let ended = server.wait(PATIENCE).unwrap();
+            assert!(ended.code() == Some(128 + 15) || is_alone, "{ended}");
         }
         cluster.ways.iter().for_each(|way| way.mend());
         cluster.start_node(node);
         cluster.settle();
     }
+}
+
+/// The chain goes on without all that its first head wrote. The copy that takes the place of
+/// that has nothing, and is whole.
+#[test]
+fn a_member_serves_by_an_empty_copy() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Async);
+    let mut client = cluster.client();
+    let slot = cambium_cluster::slots::slot(b"oak");
+    let partition = usize::from(cambium_cluster::slots::partition(slot, 4));
+    let node = head_of(&cluster, partition);
+    let address = cluster.places[node].1.clone();
+    cluster.ways.iter().for_each(|way| way.cut(true));
+    assert_eq!(client.ask(&address, &["SET", "oak", "Quercus"]), "+OK");
+    cluster.kill(node);
+    cluster.ways.iter().for_each(|way| way.mend());
+    has_other_head(&cluster, partition, node);
+    cluster.start_node(node);
+    cluster.settle();
+    assert_eq!(client.call("GET oak"), "nil");
+    let mut reader = cluster.reader();
+    assert_eq!(reader.ask(&address, &["GET", "oak"]), "nil");
 }
 
 /// A head writes alone, dies, and the chain goes on without what it wrote. It comes back, and
@@ -401,8 +396,8 @@ fn a_former_head_never_hands_on_what_the_chain_went_on_without() {
     let mut reader = cluster.reader();
     for key in written.keys() {
         eventually("every member has the write", || {
-            let first = |value: &Option<String>| value.as_deref() == Some("first");
-            copies(&cluster, &mut reader, key).iter().all(first)
+            let copies = copies(&cluster, &mut reader, key);
+            copies.iter().all(|value| value == "first")
         });
     }
     let slot = cambium_cluster::slots::slot(b"tag");
@@ -416,20 +411,13 @@ fn a_former_head_never_hands_on_what_the_chain_went_on_without() {
             .for_each(|other| cluster.ways[*other].cut(is_cut));
     };
     cut(&cluster, true);
-    std::thread::sleep(Duration::from_millis(100));
     for number in 0..20 {
         let answer = client.call_at(&address, &["SET", &key(number), "alone"]);
         assert_eq!(answer.as_deref(), Some("+OK"));
     }
     cluster.kill(node);
     cut(&cluster, false);
-    let lost = name(node);
-    eventually("another head", || {
-        let head = cluster.view().chains[partition]
-            .head()
-            .map(|head| head.node.clone());
-        head.is_some_and(|head| head != lost)
-    });
+    has_other_head(&cluster, partition, node);
     for number in 0..20 {
         let value = match number % 2 {
             0 => client.call(&format!("SET {} after", key(number))),
@@ -441,7 +429,7 @@ fn a_former_head_never_hands_on_what_the_chain_went_on_without() {
     verify_copies(&cluster, &written);
     for other in others {
         cluster.kill(other);
-        std::thread::sleep(Duration::from_secs(LEASE + 1));
+        std::thread::sleep(cluster.lease() + SECOND);
         for number in 0..5 {
             client.call(&format!("SET {} again", key(number)));
         }
@@ -453,7 +441,7 @@ fn a_former_head_never_hands_on_what_the_chain_went_on_without() {
             view.chains[partition]
                 .serving()
                 .nth(1)
-                .is_some_and(|tail| tail.node == lost)
+                .is_some_and(|tail| tail.node == name(node))
         });
         cluster.start_node(other);
         verify_copies(&cluster, &written);

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,12 +16,18 @@ use tempfile::TempDir;
 
 use super::proxy::Proxy;
 use crate::client::Client;
-use crate::harness::{Server, folder};
+pub use crate::harness::eventually;
+use crate::harness::{PATIENCE, Server, folder};
+use crate::tls::TlsClient;
 
+/// How long a call of etcd may take.
+pub const REGISTRY_PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds; the least that etcd takes.
 pub const LEASE: u64 = 2;
-/// Longer than any of what is waited for takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The same on a slow machine.
+const MOST_LEASE: u64 = 10;
+/// A lease lasts so many times as long as etcd needs to start.
+const STARTS: u32 = 3;
 
 /// An address of this process alone: Linux has all of 127.0.0.0/8. No connection to elsewhere
 /// takes one of its ports, and a node finds its port free when it starts again.
@@ -41,6 +49,7 @@ pub struct Etcd {
     members: Vec<Member>,
     /// Where it serves.
     pub url: String,
+    begun: Instant,
 }
 
 struct Member {
@@ -69,7 +78,12 @@ impl Etcd {
         let members: Vec<Member> = (0..count).map(member).collect();
         let urls: Vec<&str> = members.iter().map(|member| &*member.url).collect();
         let url = urls.join(",");
-        let mut etcd = Etcd { members, url };
+        let begun = Instant::now();
+        let mut etcd = Etcd {
+            members,
+            url,
+            begun,
+        };
         etcd.resume();
         etcd
     }
@@ -104,7 +118,7 @@ impl Etcd {
 
     pub fn registry(&self, name: &str) -> Registry {
         let urls: Vec<String> = self.url.split(',').map(str::to_string).collect();
-        Registry::new(&urls, &Access::default(), name, Duration::from_secs(2)).unwrap()
+        Registry::new(&urls, &Access::default(), name, REGISTRY_PATIENCE).unwrap()
     }
 }
 
@@ -144,15 +158,6 @@ impl Drop for Etcd {
     }
 }
 
-/// Calls `test` until it is true.
-pub fn eventually(what: &str, mut test: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !test() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: it does not come true");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 /// A cluster with three nodes.
 pub struct Cluster {
     /// Where it is kept.
@@ -175,6 +180,8 @@ pub struct Cluster {
     pub is_direct: bool,
     /// Given to nodes that start from now on.
     pub extra: Vec<String>,
+    /// What clients trust, in PEM, if the nodes speak TLS.
+    pub authority: Option<String>,
     /// Where the nodes write their logs; only errors, to the test's own output, without it.
     pub logs: Option<PathBuf>,
     engine: &'static str,
@@ -211,31 +218,29 @@ impl Cluster {
         cluster
     }
 
-    /// Makes a cluster whose nodes have not started yet, and etcd.
+    /// Makes a cluster whose nodes have not started yet, and etcd. Its lease is as short as the
+    /// machine is quick: on a slow one, no chain changes because a node or etcd is late.
     pub fn make(
         engine: &'static str,
         durability: &'static str,
         acknowledgement: Acknowledgement,
         etcd_members: usize,
     ) -> Cluster {
-        Cluster::over(
-            Etcd::start(etcd_members),
-            LEASE,
-            engine,
-            durability,
-            acknowledgement,
-        )
+        let etcd = Etcd::start(etcd_members);
+        Cluster::over(etcd, LEASE, engine, durability, acknowledgement)
     }
 
-    /// The same over an etcd that runs, with a lease of so many seconds.
+    /// The same over an etcd that has just been started, with a lease of so many seconds at least.
     pub fn over(
         etcd: Etcd,
-        lease_seconds: u64,
+        least_lease: u64,
         engine: &'static str,
         durability: &'static str,
         acknowledgement: Acknowledgement,
     ) -> Cluster {
         let registry = etcd.registry("main");
+        eventually("etcd answers", || registry.etcd.read("/").is_ok());
+        let lease = (etcd.begun.elapsed() * STARTS).as_secs();
         let meta = Meta {
             version: VERSION,
             id: "of-a-test".into(),
@@ -243,7 +248,7 @@ impl Cluster {
             replicas: 3,
             nodes: 3,
             acknowledgement,
-            lease_seconds,
+            lease_seconds: lease.min(MOST_LEASE).max(least_lease),
             seed: 7,
         };
         eventually("etcd answers", || registry.make(&meta).is_ok());
@@ -258,6 +263,7 @@ impl Cluster {
             starters: Vec::new(),
             is_direct: false,
             extra: Vec::new(),
+            authority: None,
             logs: None,
             engine,
             durability,
@@ -283,9 +289,12 @@ impl Cluster {
         let node = self.nodes.len() - 1;
         self.start_node(node);
         let name = name(node);
+        let mut view = View::default();
         eventually("the node is there", || {
-            self.view().nodes.contains_key(&name)
+            view = self.view();
+            view.nodes.contains_key(&name)
         });
+        self.learn(&view);
         node
     }
 
@@ -343,24 +352,72 @@ impl Cluster {
         self.seen().view
     }
 
-    /// Waits until all members of all chains serve.
+    /// How long a node counts as alive that is silent.
+    pub fn lease(&self) -> Duration {
+        Duration::from_secs(self.meta.lease_seconds)
+    }
+
+    /// Waits until all members of all chains serve, and every node that runs knows that.
     pub fn settle(&self) {
         let is_whole = |chain: &Chain| {
             let mut members = chain.members.iter();
             chain.members.len() == 3 && members.all(|member| member.state == State::Serving)
         };
-        let begun = Instant::now();
-        loop {
-            let chains = self.view().chains;
-            let Some(chain) = chains.iter().find(|chain| !is_whole(chain)) else {
-                return;
+        let mut view = View::default();
+        eventually("all chains are whole", || {
+            view = self.view();
+            view.chains.iter().all(is_whole)
+        });
+        self.learn(&view);
+    }
+
+    /// Waits until every node that runs knows what etcd has, and serves by that.
+    fn learn(&self, view: &View) {
+        self.all_say("the nodes know of the chains", |info| {
+            let field = |name: &str| {
+                let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+                line.parse::<u64>().ok()
             };
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "{chain:?} does not become whole"
-            );
-            std::thread::sleep(Duration::from_millis(50));
+            field("view_fresh:") == Some(1)
+                && field("chains_catching_up:") == Some(0)
+                && field("view_revision:") >= Some(view.revision)
+        });
+    }
+
+    /// Waits until no member lacks a batch of its predecessor.
+    pub fn hand_on(&self) {
+        self.all_say("the members have all batches", |info| {
+            info.contains("lag_batches_of_all_chains:0\r")
+        });
+    }
+
+    fn all_say(&self, what: &str, test: impl Fn(&str) -> bool) {
+        let nodes = self.nodes.iter().zip(&self.places);
+        for (_, (_, address)) in nodes.filter(|(node, _)| node.is_some()) {
+            let begun = Instant::now();
+            let mut info = self.info(address);
+            while !info.as_deref().is_some_and(&test) {
+                assert!(
+                    begun.elapsed() < PATIENCE,
+                    "{what}, not {info:?} in {:?}",
+                    self.view()
+                );
+                std::thread::sleep(Duration::from_millis(20));
+                info = self.info(address);
+            }
         }
+    }
+
+    /// How a node says that it stands in the cluster.
+    fn info(&self, address: &str) -> Option<String> {
+        let Some(authority) = &self.authority else {
+            let mut client = Client::try_connect(address, PATIENCE)?;
+            client.try_send(b"INFO cluster\r\n").ok()?;
+            return client.try_answer();
+        };
+        let mut client = TlsClient::connect(address, "127.0.0.1", authority);
+        client.send(b"INFO cluster\r\n");
+        String::from_utf8(client.try_bulk()?).ok()
     }
 
     /// A client that reads and writes at heads.
@@ -375,6 +432,7 @@ impl Cluster {
             connections: HashMap::new(),
             turn: 0,
             is_readonly: false,
+            patience: self.lease(),
             node: 0,
         }
     }
@@ -387,6 +445,52 @@ impl Cluster {
     }
 }
 
+/// How long the clients of [`beside`] go on.
+pub struct Course {
+    /// When they end, if what they stand beside has ended.
+    until: OnceLock<Instant>,
+}
+
+impl Course {
+    /// Whether a client goes on that has had enough answers, or not: on a slow machine it takes
+    /// long until it has.
+    pub fn goes_on(&self, has_enough: bool) -> bool {
+        let until = self.until.get();
+        until.is_none_or(|until| !has_enough && Instant::now() < *until)
+    }
+}
+
+/// Runs each client in a thread until `disturb` has ended, and gives what they return.
+pub fn beside<C: Send, T: Send>(
+    clients: Vec<C>,
+    client: impl Fn(usize, C, &Course) -> T + Sync,
+    disturb: impl FnOnce(),
+) -> Vec<T> {
+    let course = Course {
+        until: OnceLock::new(),
+    };
+    std::thread::scope(|scope| {
+        let (client, course) = (&client, &course);
+        let clients: Vec<_> = (0..)
+            .zip(clients)
+            .map(|(number, own)| scope.spawn(move || client(number, own, course)))
+            .collect();
+        // A test that fails ends its clients.
+        let outcome = catch_unwind(AssertUnwindSafe(disturb));
+        let patience = if outcome.is_ok() {
+            PATIENCE
+        } else {
+            Duration::ZERO
+        };
+        _ = course.until.set(Instant::now() + patience);
+        if let Err(failure) = outcome {
+            resume_unwind(failure);
+        }
+        let clients = clients.into_iter();
+        clients.map(|client| client.join().unwrap()).collect()
+    })
+}
+
 /// A client that follows redirections.
 pub struct ClusterClient {
     addresses: Vec<String>,
@@ -395,6 +499,8 @@ pub struct ClusterClient {
     connections: HashMap<String, Client>,
     turn: usize,
     is_readonly: bool,
+    /// A node that does not answer for so long is left.
+    patience: Duration,
     /// The node that was called last.
     pub node: usize,
 }
@@ -437,14 +543,26 @@ impl ClusterClient {
     /// Calls until there is an answer. For commands that may be done twice.
     pub fn call(&mut self, command: &str) -> String {
         let words: Vec<&str> = command.split(' ').collect();
-        let begun = Instant::now();
-        loop {
-            if let Some(answer) = self.try_call(&words) {
-                return answer;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{command}: no node answers");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut answer = None;
+        eventually(command, || {
+            answer = self.try_call(&words);
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    /// Calls one node until it answers as a node that serves.
+    pub fn ask(&mut self, address: &str, words: &[&str]) -> String {
+        let mut answer = String::new();
+        eventually("the node answers", || {
+            let is_late = |answer: &String| {
+                answer.starts_with("-CLUSTERDOWN") || answer.starts_with("-TRYAGAIN")
+            };
+            let next = self.call_at(address, words);
+            answer = next.filter(|next| !is_late(next)).unwrap_or_default();
+            !answer.is_empty()
+        });
+        answer
     }
 
     /// Calls one node; `None` if the connection ends.
@@ -452,7 +570,7 @@ impl ClusterClient {
         let is_called = |of: &String| of == address;
         self.node = self.addresses.iter().position(is_called).unwrap_or(0);
         if !self.connections.contains_key(address) {
-            let mut client = Client::try_connect(address)?;
+            let mut client = Client::try_connect(address, self.patience)?;
             if self.is_readonly {
                 client.try_send(b"READONLY\r\n").ok()?;
                 client.try_answer()?;

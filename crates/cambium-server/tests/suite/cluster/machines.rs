@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cambium_cluster::topology::Acknowledgement;
 
-use super::failures::{head_of, load, verify};
+use super::failures::{has_other_head, head_of, load, verify};
 use super::harness::{Cluster, Etcd, LEASE, eventually, name};
 use crate::harness::folder;
 
@@ -93,12 +93,6 @@ impl Drop for Network {
     }
 }
 
-fn has_other_head(cluster: &Cluster, partition: usize, node: usize) {
-    eventually("another node is the head", || {
-        head_of(cluster, partition) != node
-    });
-}
-
 /// Packets are lost, and no connection is closed by a machine that still answers.
 #[test]
 fn acknowledged_writes_survive_cuts_of_the_network() {
@@ -145,7 +139,7 @@ fn acknowledged_writes_survive_cuts_of_the_network() {
         let node = head_of(cluster, 2);
         let others = || (0..3).filter(|other| *other != node);
         others().for_each(|other| network.lose(node, other + 1, true));
-        std::thread::sleep(Duration::from_secs(2 * LEASE));
+        std::thread::sleep(cluster.lease() * 2);
         others().for_each(|other| network.lose(node, other + 1, false));
         cluster.settle();
     });
@@ -173,7 +167,7 @@ fn move_clock(clocks: &Path, node: usize, seconds: i64) {
 /// How many seconds a node's wall clock is ahead of this one.
 fn ahead(cluster: &Cluster, node: usize) -> i64 {
     let mut client = cluster.client();
-    let time = client.call_at(&cluster.places[node].1, &["TIME"]).unwrap();
+    let time = client.ask(&cluster.places[node].1, &["TIME"]);
     let digits: String = time
         .chars()
         .skip_while(|char| !char.is_ascii_digit())
@@ -221,8 +215,9 @@ fn jumps_of_wall_clocks_change_nothing() {
         for (node, seconds) in [(0, 3_600), (1, -7_200), (0, -60), (2, 1), (1, 1_000_000)] {
             move_clock(clocks.path(), node, seconds);
             std::thread::sleep(Duration::from_millis(500));
-            let ahead = ahead(cluster, node);
-            assert!((ahead - seconds).abs() <= 5, "{ahead} s, not {seconds}");
+            eventually("the clock has moved", || {
+                (ahead(cluster, node) - seconds).abs() <= 5
+            });
         }
     });
     assert_eq!(epochs(&cluster), before);

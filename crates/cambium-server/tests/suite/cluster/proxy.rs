@@ -2,8 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Forwards connections to one address or several.
@@ -16,6 +16,8 @@ pub struct Proxy {
 #[derive(Default)]
 struct Faults {
     is_cut: AtomicBool,
+    /// The connections to it, and those to the targets.
+    open: Mutex<Vec<Weak<TcpStream>>>,
     /// Nothing arrives at the target; nothing arrives at those who connect.
     is_stopped: [AtomicBool; 2],
     delay_millis: AtomicU64,
@@ -38,7 +40,12 @@ impl Proxy {
 
     /// Ends all connections, and takes no new ones until it is mended.
     pub fn cut(&self, is_cut: bool) {
+        let mut open = self.faults.open.lock().unwrap();
         self.faults.is_cut.store(is_cut, Ordering::Relaxed);
+        if is_cut {
+            let open = open.drain(..).filter_map(|stream| stream.upgrade());
+            open.for_each(|stream| _ = stream.shutdown(Shutdown::Both));
+        }
     }
 
     /// Holds what goes to the target (0), or comes from it (1), until it is mended: as a
@@ -76,17 +83,24 @@ impl Faults {
                 let Ok(far) = TcpStream::connect(&target) else {
                     continue;
                 };
+                let (near, far) = (Arc::new(near), Arc::new(far));
+                let mut open = of.open.lock().unwrap();
+                if of.is_cut.load(Ordering::Relaxed) {
+                    continue;
+                }
+                open.retain(|stream| stream.strong_count() > 0);
+                open.extend([&near, &far].map(Arc::downgrade));
+                drop(open);
                 for (way, from, to) in [(0, &near, &far), (1, &far, &near)] {
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    let of = of.clone();
-                    std::thread::spawn(move || of.forward(way, from, to));
+                    let (of, from, to) = (of.clone(), from.clone(), to.clone());
+                    std::thread::spawn(move || of.forward(way, &from, &to));
                 }
             }
         });
         address
     }
 
-    fn forward(&self, way: usize, mut from: TcpStream, mut to: TcpStream) {
+    fn forward(&self, way: usize, mut from: &TcpStream, mut to: &TcpStream) {
         const LOOK: Duration = Duration::from_millis(20);
         let mut bytes = vec![0; 1 << 16];
         _ = from.set_read_timeout(Some(LOOK));

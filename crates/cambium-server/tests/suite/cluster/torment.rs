@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cambium_cluster::control;
@@ -21,7 +21,7 @@ use cambium_cluster::topology::{Acknowledgement, View};
 use cambium_io::simulated::Generator;
 use tempfile::TempDir;
 
-use super::harness::{Cluster, ClusterClient, LEASE, eventually, name};
+use super::harness::{Cluster, ClusterClient, Course, beside, eventually, name};
 use super::history::{Call, NEVER, check};
 use crate::harness::folder;
 
@@ -143,7 +143,7 @@ impl Torment<'_> {
             }
         }
         let millis = match self.random.below(4) {
-            0 => LEASE * 1_000 + self.random.below(1_000),
+            0 => cluster.meta.lease_seconds * 1_000 + self.random.below(1_000),
             _ => 20 + self.random.below(1_000),
         };
         std::thread::sleep(Duration::from_millis(millis));
@@ -257,47 +257,9 @@ impl Copies<'_> {
         let nodes = 0..self.cluster.nodes.len();
         let members = nodes.filter(|node| chain.place(&name(*node)).is_some());
         let reader = &mut self.reader;
-        let value = |node: usize| {
-            let address = &self.cluster.places[node].1;
-            let mut value = String::new();
-            // It may not have learned yet that it serves.
-            eventually("a member answers", || {
-                value = reader.call_at(address, &["GET", key]).unwrap_or_default();
-                !value.is_empty() && !value.starts_with('-')
-            });
-            value
-        };
+        let value = |node: usize| reader.ask(&self.cluster.places[node].1, &["GET", key]);
         members.map(value).collect()
     }
-}
-
-/// Runs a client in each thread until `disturb` has ended, and gives what they return.
-fn beside<T: Send>(
-    count: usize,
-    client: impl Fn(usize, &AtomicBool) -> T + Sync,
-    disturb: impl FnOnce(),
-) -> Vec<T> {
-    /// A test that fails ends its clients.
-    struct Ends<'a>(&'a AtomicBool);
-    impl Drop for Ends<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
-    }
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let (client, over) = (&client, &is_over);
-        let clients: Vec<_> = (0..count)
-            .map(|number| scope.spawn(move || client(number, over)))
-            .collect();
-        let ends = Ends(&is_over);
-        disturb();
-        drop(ends);
-        clients
-            .into_iter()
-            .map(|client| client.join().unwrap())
-            .collect()
-    })
 }
 
 /// Reads and writes registers, and notes when.
@@ -306,10 +268,11 @@ fn play(
     (mut writer, mut reader): (ClusterClient, ClusterClient),
     values: &AtomicU64,
     now: impl Fn() -> u64,
-    is_over: &AtomicBool,
+    course: &Course,
 ) -> Vec<Call> {
     let mut calls = Vec::new();
-    while !is_over.load(Ordering::Relaxed) {
+    let mut answers = 0;
+    while course.goes_on(answers >= 20) {
         let number = random.below(KEYS as u64) as usize;
         let (key, is_write) = (key(number), random.chance(1, 2));
         let mut call = Call {
@@ -337,6 +300,7 @@ fn play(
         call.node = client.node;
         let has_failed = answer.is_none();
         if let Some(answer) = answer {
+            answers += 1;
             call.ended = now();
             if !is_write {
                 call.value = answer.parse().unwrap_or(0);
@@ -393,8 +357,6 @@ fn torment(
         turn(&mut cluster, seed ^ (number << 32), &mut |cluster| {
             (0..TURN).for_each(|_| torment.step(cluster));
             torment.mend(cluster);
-            // Clients are served again.
-            std::thread::sleep(Duration::from_millis(500));
         });
         println!("turn {number}: {} kills so far", torment.kills);
     }
@@ -410,20 +372,12 @@ fn strong_histories(engine: &'static str, durability: &'static str, etcd_members
     let mut initial = vec![0; KEYS];
     let mut unanswered: Vec<Call> = Vec::new();
     torment(cluster, begun, |cluster, seed, disturb| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|_| std::sync::Mutex::new(Some((cluster.client(), cluster.reader()))))
-            .collect();
-        let client = |number: usize, is_over: &AtomicBool| {
-            let own = clients[number].lock().unwrap().take().unwrap();
-            play(
-                Generator::new(seed + number as u64),
-                own,
-                &values,
-                now,
-                is_over,
-            )
+        let clients = (0..CLIENTS).map(|_| (cluster.client(), cluster.reader()));
+        let client = |number: usize, own, course: &Course| {
+            let random = Generator::new(seed + number as u64);
+            play(random, own, &values, now, course)
         };
-        let histories = beside(CLIENTS, client, || disturb(cluster));
+        let histories = beside(clients.collect(), client, || disturb(cluster));
         let mut history: Vec<Call> = histories.into_iter().flatten().collect();
         let answered = history.iter().filter(|call| call.ended != NEVER).count();
         assert!(answered > 100, "{answered} calls were answered");
@@ -489,10 +443,10 @@ const TAGS: [&str; 4] = ["a", "b", "c", "d"];
 const MOST_LOST: u64 = 10_000;
 
 /// Writes keys in turn until it is over; those that were acknowledged, and the next one.
-fn append(mut client: ClusterClient, place: usize, from: u64, is_over: &AtomicBool) -> Vec<u64> {
+fn append(mut client: ClusterClient, place: usize, from: u64, course: &Course) -> Vec<u64> {
     let mut acknowledged = Vec::new();
     for number in from.. {
-        if is_over.load(Ordering::Relaxed) {
+        if !course.goes_on(acknowledged.len() > 20) {
             break;
         }
         let key = in_turn(place, number);
@@ -528,14 +482,9 @@ fn what_async_chains_lose_is_bounded_and_reported() {
     let mut lost = 0;
     torment(cluster, Instant::now(), |cluster, _, disturb| {
         let before = cluster.view();
-        let clients: Vec<_> = (0..4)
-            .map(|_| std::sync::Mutex::new(Some(cluster.client())))
-            .collect();
-        let client = |place: usize, is_over: &AtomicBool| {
-            let own = clients[place].lock().unwrap().take().unwrap();
-            append(own, place, next[place], is_over)
-        };
-        let written = beside(4, client, || disturb(cluster));
+        let clients = (0..4).map(|_| cluster.client()).collect();
+        let client = |place: usize, own, course: &Course| append(own, place, next[place], course);
+        let written = beside(clients, client, || disturb(cluster));
         let mut copies = Copies::of(cluster);
         for (place, written) in written.into_iter().enumerate() {
             assert!(

@@ -15,7 +15,7 @@ use cambium_api::{
     Result,
 };
 use cambium_io::simulated::{
-    CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
+    CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, Sharing, SimulatedDisk,
 };
 use cambium_testkit::ending::after_changes;
 
@@ -184,18 +184,20 @@ fn a_creation_of_which_one_step_fails_leaves_nothing() {
 
 #[test]
 fn a_backup_that_ends_half_way_is_no_store_and_can_be_made_again() {
-    for (kind, shares) in engines()
+    let ways = [Sharing::Blocks, Sharing::Names, Sharing::Nothing];
+    for (kind, sharing) in engines()
         .iter()
-        .flat_map(|kind| [(kind, true), (kind, false)])
+        .flat_map(|kind| ways.map(|sharing| (kind, sharing)))
     {
         let source = twenty(&**kind);
-        source.set_sharing(shares);
+        source.set_sharing(sharing);
         let files = Environment::simulated(&source, 1).file_system;
         comparator::store_name(&*files, Path::new(STORE), "by age").unwrap();
         let whole = contents(&*open(&**kind, &source.fork(), STORE).unwrap());
         let mut interrupted = 0;
         // Sharing files takes fewer operations.
-        for left in (0..).step_by(if shares { 1 } else { 3 }) {
+        let step = if sharing == Sharing::Nothing { 3 } else { 1 };
+        for left in (0..).step_by(step) {
             let disk = source.fork();
             let environment = ending(&disk, left);
             let ended = kind
@@ -232,7 +234,7 @@ fn a_backup_that_ends_half_way_is_no_store_and_can_be_made_again() {
             }
         }
         let name = kind.name();
-        assert!(interrupted > 20, "{name}, sharing {shares}: {interrupted}");
+        assert!(interrupted > 20, "{name}, {sharing:?}: {interrupted}");
     }
 }
 
@@ -252,7 +254,7 @@ fn a_backup_is_a_store_once_it_is_whole() {
     for kind in engines().iter() {
         let disk = SimulatedDisk::new(1);
         // Copying entries takes long enough to tell of progress.
-        disk.set_sharing(false);
+        disk.set_sharing(Sharing::Nothing);
         let environment = Environment::simulated(&disk, 1);
         let mut options = small(&**kind);
         if kind.name() == "alphard" {

@@ -1,0 +1,500 @@
+//! A handle of a file that is kept in segments.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use cambium_base::Result;
+
+use super::row::{Row, Segment};
+use super::{is_missing, segment_path};
+use crate::file_system::{
+    Advice, Alignment, AppendWindow, File, FilePart, FileSystem, OpenOptions, write_buffers,
+};
+use crate::sync::atomic::Ordering;
+
+#[derive(Debug)]
+pub(super) struct SegmentedFile {
+    below: Arc<dyn FileSystem>,
+    row: Arc<Row>,
+    path: PathBuf,
+    /// How a segment is opened that is there.
+    options: OpenOptions,
+    parts: ArcSwap<Parts>,
+}
+
+/// The segments as this handle has them open.
+#[derive(Debug)]
+struct Parts {
+    /// Of the row.
+    version: u64,
+    parts: Vec<Part>,
+    /// Where the last segment has to end.
+    limit: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    segment: Arc<Segment>,
+    file: Arc<dyn File>,
+    /// Where the next one begins.
+    next: u64,
+    /// Bytes of the file; of the last segment any number, as it grows.
+    length: u64,
+}
+
+impl Part {
+    fn is_last(&self) -> bool {
+        self.next == u64::MAX
+    }
+
+    fn within(&self, offset: u64) -> u64 {
+        offset - self.segment.start
+    }
+
+    /// Bytes that were written into it are not synced.
+    fn note_written(&self) {
+        self.segment.is_dirty.store(true, Ordering::Release);
+    }
+}
+
+impl Parts {
+    fn place(&self, offset: u64) -> usize {
+        let behind = |part: &Part| part.segment.start <= offset;
+        self.parts.partition_point(behind).saturating_sub(1)
+    }
+
+    fn at(&self, offset: u64) -> &Part {
+        &self.parts[self.place(offset)]
+    }
+
+    fn last(&self) -> &Part {
+        self.parts.last().expect("the first segment stays")
+    }
+
+    /// Segments that have bytes of a range, and which of their own bytes.
+    fn within(&self, offset: u64, length: u64) -> impl Iterator<Item = (&Part, Range<u64>)> {
+        let end = offset.saturating_add(length);
+        self.parts[self.place(offset)..]
+            .iter()
+            .take_while(move |part| part.segment.start < end)
+            .map(move |part| {
+                let from = offset.max(part.segment.start);
+                (part, part.within(from)..part.within(end.min(part.next)))
+            })
+    }
+}
+
+impl SegmentedFile {
+    /// A handle of a file whose first segment was opened.
+    pub fn new(
+        row: Arc<Row>,
+        below: Arc<dyn FileSystem>,
+        path: &Path,
+        options: OpenOptions,
+        first: Arc<dyn File>,
+    ) -> Result<Self> {
+        let options = OpenOptions {
+            create: false,
+            create_new: false,
+            truncate: false,
+            ..options
+        };
+        if options.write {
+            row.is_written.store(true, Ordering::Release);
+        }
+        let segment = row.state().used()[0].clone();
+        let part = Part {
+            segment,
+            file: first,
+            next: u64::MAX,
+            length: u64::MAX,
+        };
+        let file = SegmentedFile {
+            below,
+            row,
+            path: path.to_path_buf(),
+            options,
+            parts: ArcSwap::from_pointee(Parts {
+                version: u64::MAX,
+                parts: vec![part],
+                limit: 0,
+            }),
+        };
+        file.refresh()?;
+        Ok(file)
+    }
+
+    fn parts(&self) -> Result<Guard<Arc<Parts>>> {
+        let parts = self.parts.load();
+        if parts.version == self.row.version() {
+            return Ok(parts);
+        }
+        drop(parts);
+        self.refresh()?;
+        Ok(self.parts.load())
+    }
+
+    /// Opens the segments that are new to this handle, and lets go of those that are gone.
+    fn refresh(&self) -> Result<()> {
+        let state = self.row.state();
+        let version = self.row.version();
+        let before = self.parts.load();
+        let mut parts: Vec<Part> = Vec::with_capacity(state.used().len());
+        for segment in state.used() {
+            let known = before.parts.iter();
+            let mut known = known.filter(|part| Arc::ptr_eq(&part.segment, segment));
+            let file = match known.next() {
+                Some(part) => part.file.clone(),
+                None => {
+                    let path = segment_path(&state.path, segment.start);
+                    match self.below.open(&path, self.options) {
+                        // The process that writes the file has removed it.
+                        Err(error) if is_missing(&error) && !self.options.write => continue,
+                        opened => opened?,
+                    }
+                }
+            };
+            let length = file.length()?;
+            if let Some(last) = parts.last_mut() {
+                last.next = segment.start;
+                last.length = last.length.min(last.within(segment.start));
+            }
+            parts.push(Part {
+                segment: segment.clone(),
+                file,
+                next: u64::MAX,
+                length,
+            });
+        }
+        let last = parts.last_mut().expect("the first segment stays");
+        let limit = state.limit(self.row.segment_bytes, last.length);
+        last.length = u64::MAX;
+        self.parts.store(Arc::new(Parts {
+            version,
+            parts,
+            limit,
+        }));
+        Ok(())
+    }
+
+    /// Reads a range that lies in several segments, or where one is too short.
+    fn read_across(&self, parts: &Parts, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        for (part, range) in parts.within(offset, buffer.len() as u64) {
+            let piece = &mut buffer[done..done + (range.end - range.start) as usize];
+            let there = part
+                .length
+                .saturating_sub(range.start)
+                .min(piece.len() as u64);
+            let count = part
+                .file
+                .read_at(&mut piece[..there as usize], range.start)?;
+            if part.is_last() {
+                return Ok(done + count);
+            }
+            piece[count..].fill(0);
+            done += piece.len();
+        }
+        Ok(done)
+    }
+
+    /// The segment that a write at an offset goes into, and how many bytes of it may.
+    fn writable(&self, offset: u64) -> Result<(Part, u64)> {
+        loop {
+            let parts = self.parts()?;
+            let part = parts.at(offset);
+            let is_shared = part.segment.is_shared();
+            let start = part.segment.start;
+            if part.is_last() {
+                let is_behind = || Result::Ok(offset >= start + part.file.length()?);
+                let begins = (offset >= parts.limit || is_shared) && is_behind()?;
+                if begins && offset > start && self.row.begin(offset, self.unit(), self.options)? {
+                    continue;
+                }
+            }
+            if is_shared {
+                self.row.own(start)?;
+                continue;
+            }
+            let end = match part.is_last() {
+                true if offset < parts.limit => parts.limit,
+                _ => part.next,
+            };
+            return Ok((part.clone(), end - offset));
+        }
+    }
+
+    fn unit(&self) -> u64 {
+        let alignment = self.alignment();
+        alignment.offset.max(alignment.memory) as u64
+    }
+
+    /// Does something with each segment that a range goes into.
+    fn for_each_writable(
+        &self,
+        offset: u64,
+        length: u64,
+        mut work: impl FnMut(&Part, Range<u64>) -> Result<()>,
+    ) -> Result<()> {
+        let mut position = offset;
+        let end = offset.saturating_add(length);
+        while position < end {
+            let (part, room) = self.writable(position)?;
+            let until = end.min(position.saturating_add(room));
+            let range = part.within(position)..part.within(until);
+            let grows = range.end > part.length;
+            let done = work(&part, range);
+            part.note_written();
+            if grows {
+                self.row.resized();
+            }
+            done?;
+            position = until;
+        }
+        Ok(())
+    }
+}
+
+impl File for SegmentedFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let parts = self.parts()?;
+        let part = parts.at(offset);
+        let within = part.within(offset);
+        if within.saturating_add(buffer.len() as u64) <= part.length {
+            let count = part.file.read_at(buffer, within)?;
+            let is_whole = count == buffer.len() || self.options.write;
+            // Another process may have gone on in a new segment.
+            if is_whole || !self.row.look_again()? {
+                return Ok(count);
+            }
+            drop(parts);
+            return self.read_at(buffer, offset);
+        }
+        let count = self.read_across(&parts, buffer, offset)?;
+        if count == buffer.len() || self.options.write || !self.row.look_again()? {
+            return Ok(count);
+        }
+        drop(parts);
+        self.read_at(buffer, offset)
+    }
+
+    fn read_vec_at(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
+        let parts = self.parts()?;
+        let part = parts.at(offset);
+        let within = part.within(offset);
+        if within.saturating_add(length as u64) <= part.length {
+            let bytes = part.file.read_vec_at(within, length)?;
+            if bytes.len() == length || self.options.write {
+                return Ok(bytes);
+            }
+        }
+        drop(parts);
+        let mut bytes = vec![0; length];
+        let count = self.read_at(&mut bytes, offset)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> usize {
+        let Ok(parts) = self.parts() else {
+            return 0;
+        };
+        let part = parts.at(offset);
+        let within = part.within(offset);
+        let there = part.length.saturating_sub(within);
+        let most = there.min(buffer.len() as u64) as usize;
+        part.file.read_cached_at(&mut buffer[..most], within)
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
+        let mut rest = buffer;
+        self.for_each_writable(offset, buffer.len() as u64, |part, range| {
+            let (piece, behind) = rest.split_at((range.end - range.start) as usize);
+            rest = behind;
+            part.file.write_at(piece, range.start)
+        })
+    }
+
+    fn write_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
+        let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let (part, room) = self.writable(offset)?;
+        if length as u64 <= room.min(part.length.saturating_sub(part.within(offset))) {
+            let written = part.file.write_vectored_at(buffers, part.within(offset));
+            part.note_written();
+            return written;
+        }
+        let mut position = offset;
+        for buffer in buffers {
+            self.write_at(buffer, position)?;
+            position += buffer.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        let parts = self.parts()?;
+        // What was written before is in segments that are known here, or in sealed ones.
+        self.row.settle()?;
+        parts.last().file.sync_data()
+    }
+
+    fn sync_ranges(&self, ranges: &[Range<u64>]) -> Result<()> {
+        let parts = self.parts()?;
+        let last = parts.last();
+        if ranges.iter().any(|range| range.start < last.segment.start) {
+            return self.sync_data();
+        }
+        self.row.settle_names()?;
+        let within = |range: &Range<u64>| last.within(range.start)..last.within(range.end);
+        let ranges: Vec<Range<u64>> = ranges.iter().map(within).collect();
+        last.file.sync_ranges(&ranges)
+    }
+
+    fn write_synced_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
+        let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let (part, room) = self.writable(offset)?;
+        if part.is_last() && length as u64 <= room {
+            self.row.settle_names()?;
+            return part.file.write_synced_at(buffers, part.within(offset));
+        }
+        write_buffers(self, buffers, offset)?;
+        self.sync_data()
+    }
+
+    fn length(&self) -> Result<u64> {
+        if !self.options.write {
+            self.row.look_again()?;
+        }
+        let parts = self.parts()?;
+        let last = parts.last();
+        Ok(last.segment.start + last.file.length()?)
+    }
+
+    /// Segments behind the end become empty and keep their names: a process that reads the
+    /// file meets what is appended later in the files that it has open.
+    fn set_length(&self, length: u64) -> Result<()> {
+        let parts = self.parts()?;
+        let ends = parts.place(length.saturating_sub(1));
+        for part in parts.parts[ends..].iter().rev() {
+            let wanted = length.saturating_sub(part.segment.start);
+            let there = part.file.length()?;
+            if part.is_last() && wanted > there || wanted < there {
+                if part.segment.is_shared() {
+                    self.row.own(part.segment.start)?;
+                    drop(parts);
+                    return self.set_length(length);
+                }
+                part.note_written();
+                part.file.set_length(wanted)?;
+            }
+        }
+        self.row.end_in(parts.parts[ends].segment.start);
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
+        let before = self.length()?;
+        let allocated = self.for_each_writable(offset, length, |part, range| {
+            part.file.allocate(range.start, range.end - range.start)
+        });
+        if allocated.is_err() && self.length()? > before {
+            self.set_length(before)?;
+        }
+        allocated
+    }
+
+    fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
+        let is_shared = self
+            .row
+            .remove_within(offset, offset.saturating_add(length))?;
+        let parts = self.parts()?;
+        for (part, range) in parts.within(offset, length) {
+            let end = range.end.min(part.file.length()?);
+            if !is_shared(part.segment.start) && range.start < end {
+                part.file.punch_hole(range.start, end - range.start)?;
+                part.note_written();
+            }
+        }
+        Ok(())
+    }
+
+    fn may_overwrite(&self, offset: u64) -> bool {
+        let parts = self.parts();
+        parts.is_ok_and(|parts| !parts.at(offset).segment.is_shared())
+    }
+
+    fn advise(&self, offset: u64, length: u64, advice: Advice) {
+        let Ok(parts) = self.parts() else {
+            return;
+        };
+        for (part, range) in parts.within(offset, length) {
+            let length = range.end - range.start;
+            part.file.advise(range.start, length, advice);
+        }
+    }
+
+    fn allocated_bytes(&self) -> Result<u64> {
+        let parts = self.parts()?;
+        let bytes = parts.parts.iter().map(|part| part.file.allocated_bytes());
+        bytes.sum()
+    }
+
+    fn alignment(&self) -> Alignment {
+        self.parts.load().last().file.alignment()
+    }
+
+    fn part_at(&self, offset: u64) -> Option<FilePart> {
+        let parts = self.parts().ok()?;
+        let part = parts.at(offset);
+        let within = part.within(offset);
+        Some(FilePart {
+            file: part.file.clone(),
+            offset: within,
+            length: part.length.saturating_sub(within),
+            next: part.next,
+        })
+    }
+
+    fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {
+        let parts = self.parts()?;
+        let part = parts.at(end);
+        let length = length.min(parts.limit.saturating_sub(end));
+        if !part.is_last() || part.segment.is_shared() || length == 0 {
+            return Ok(None);
+        }
+        let opened = part.file.open_window(part.within(end), length)?;
+        Ok(opened.map(|window| -> Box<dyn AppendWindow> {
+            Box::new(SegmentWindow {
+                window,
+                segment: part.segment.clone(),
+            })
+        }))
+    }
+}
+
+/// A window of a segment.
+#[derive(Debug)]
+struct SegmentWindow {
+    window: Box<dyn AppendWindow>,
+    segment: Arc<Segment>,
+}
+
+impl AppendWindow for SegmentWindow {
+    fn end(&self) -> u64 {
+        self.segment.start + self.window.end()
+    }
+
+    fn store(&mut self, parts: &[&[u8]], offset: u64) -> bool {
+        let within = offset.checked_sub(self.segment.start);
+        let is_stored = within.is_some_and(|within| self.window.store(parts, within));
+        // It may be the last segment no more.
+        self.segment.is_dirty.store(true, Ordering::Release);
+        is_stored
+    }
+}
