@@ -109,7 +109,7 @@ impl LogFeed {
 impl ChangeFeed for LogFeed {
     fn next(&mut self) -> Result<Option<ChangeBatch>> {
         self.core.check_open()?;
-        if self.read.is_empty() && !self.read_batches()? {
+        if self.looks_again() && !self.read_batches()? {
             return Ok(None);
         }
         let synced = self.core.synced.load(Ordering::Acquire);
@@ -117,6 +117,10 @@ impl ChangeFeed for LogFeed {
             synced: batch.last.0 <= synced,
             ..batch
         }))
+    }
+
+    fn looks_again(&self) -> bool {
+        self.read.is_empty()
     }
 }
 

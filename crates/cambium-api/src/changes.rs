@@ -77,4 +77,10 @@ pub trait ChangeFeed: Send {
     /// `HistoryLost` where the log was given back before the feed read it; `Corruption` where
     /// it is damaged; `Closed`.
     fn next(&mut self) -> Result<Option<ChangeBatch>>;
+
+    /// True if the next call looks how far the log goes now. Each such look slows the writers
+    /// down, since it reads memory that they write.
+    fn looks_again(&self) -> bool {
+        false
+    }
 }

@@ -39,6 +39,10 @@ impl ChangeFeed for FormedFeed {
         }
         Ok(Some(batch))
     }
+
+    fn looks_again(&self) -> bool {
+        self.undecoded.is_none() && self.inner.looks_again()
+    }
 }
 
 fn is_plain(change: &Change) -> bool {

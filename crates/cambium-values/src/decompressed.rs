@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 use cambium_base::checksum::crc32c;
 use cambium_base::{Result, Value};
 use cambium_io::Environment;
-use cambium_io::cache::{BlockCache, CachedFile};
+use cambium_io::cache::{Block, BlockCache, CachedFile};
 use cambium_io::memory_budget::Reservation;
 use cambium_io::sync::Mutex;
 
@@ -67,14 +67,21 @@ impl Decompressed {
         of_this_body.flatten()
     }
 
-    /// Keeps the value of a stored body.
-    pub fn put(&self, body: &[u8], value: &[u8]) {
-        let bytes = (body.len() + value.len()) as u64;
-        if bytes <= self.cache.capacity() / LARGEST_PART {
-            let both = [body, value].concat();
-            let block = self.values.block_of(&both);
-            self.values.put(Self::place(body), &block);
+    /// A block for a stored body and its value of so many bytes, which are to be written.
+    /// `None` if both are too large to be kept.
+    pub fn block(&self, body: &[u8], value_bytes: usize) -> Option<Block> {
+        let bytes = body.len() + value_bytes;
+        if bytes as u64 > self.cache.capacity() / LARGEST_PART {
+            return None;
         }
+        let mut block = self.values.block_to_fill(bytes);
+        Arc::get_mut(&mut block)?[..body.len()].copy_from_slice(body);
+        Some(block)
+    }
+
+    /// Keeps a [block](Self::block) whose value has been written.
+    pub fn put(&self, body: &[u8], block: &Block) {
+        self.values.put(Self::place(body), block);
     }
 
     /// Bytes that it holds at most.

@@ -36,7 +36,7 @@ const OPTIONS: [OptionSpec; 3] = [
         name: DECOMPRESSED,
         unit: "bytes, 0 to 1024TiB",
         default: "64MiB",
-        effect: "Memory for values after decompression, beside what the engine caches as it is stored; of an opening with compression alone. Read again from there, a value costs little more than one that is not compressed.",
+        effect: "Memory for values that zstd compressed, after decompression, beside what the engine caches as it is stored; of an opening with compression=zstd alone. Read again from there, a value costs little more than one that is not compressed.",
         at_creation: false,
     },
 ];
@@ -101,11 +101,11 @@ struct Settings {
 }
 
 impl Settings {
-    /// Memory for values after decompression, if values are compressed.
+    /// Memory for values after decompression, if zstd compresses values.
     fn decompressed(&self, environment: &Environment) -> Result<Option<Decompressed>> {
         match self.encoder.compression {
-            Compression::None => Ok(None),
-            _ => Decompressed::new(environment, self.decompressed_bytes).map(Some),
+            Compression::None | Compression::Lz4 => Ok(None),
+            Compression::Zstd => Decompressed::new(environment, self.decompressed_bytes).map(Some),
         }
     }
 }

@@ -8,6 +8,8 @@ use cambium_api::{
     Visit,
 };
 use cambium_base::{Error, Result, SequenceNumber, Value};
+use cambium_io::cache::Block;
+use cambium_storage::compression::{Compression, Packed};
 
 use crate::form::{self, Form};
 use crate::store::Shared;
@@ -42,29 +44,56 @@ impl Shared {
 
     /// The value of stored bytes with these parts, expired or not.
     pub fn body(&self, key: &[u8], stored: Value, form: Form) -> Result<Value> {
-        let Some(kept) = self.decompressed.as_ref().filter(|_| form.compression != 0) else {
+        // A value is decompressed by LZ4 in less time than the cache takes to find it.
+        let is_slow = form.compression > Compression::Lz4.number();
+        let Some(kept) = self.decompressed.as_ref().filter(|_| is_slow) else {
             return self.body_once(key, &stored, form);
         };
         let body = &stored[..form.body_bytes];
         if let Some(value) = kept.get(body) {
             return Ok(value);
         }
-        let value = self.decompress(key, &stored, form)?;
-        kept.put(body, &value);
-        Ok(Value::from(value))
+        let packed = self.packed(key, &stored, form)?;
+        let Some(mut block) = kept.block(body, packed.length()) else {
+            return self.decompress(key, &packed, form);
+        };
+        self.decompress_into(key, &packed, form, (&mut block, body.len()))?;
+        kept.put(body, &block);
+        Ok(Value::part_of(&block, body.len()..block.len()))
     }
 
     /// As [`Shared::body`] of a value that is not soon read again.
     pub fn body_once(&self, key: &[u8], stored: &Value, form: Form) -> Result<Value> {
-        match form.compression {
-            0 => Ok(stored.slice(0..form.body_bytes)),
-            _ => self.decompress(key, stored, form).map(Value::from),
+        if form.compression == 0 {
+            return Ok(stored.slice(0..form.body_bytes));
         }
+        let packed = self.packed(key, stored, form)?;
+        self.decompress(key, &packed, form)
     }
 
-    fn decompress(&self, key: &[u8], stored: &[u8], form: Form) -> Result<Vec<u8>> {
-        match form.decompress(self.dictionary.get(), stored) {
-            Ok(value) => Ok(value),
+    fn packed<'a>(&self, key: &[u8], stored: &'a [u8], form: Form) -> Result<Packed<'a>> {
+        let packed = form.packed(stored);
+        packed.map_err(|what| self.damaged(key, &what))
+    }
+
+    fn decompress(&self, key: &[u8], packed: &Packed<'_>, form: Form) -> Result<Value> {
+        let mut block: Block = std::iter::repeat_n(0, packed.length()).collect();
+        self.decompress_into(key, packed, form, (&mut block, 0))?;
+        Ok(Value::part_of(&block, 0..block.len()))
+    }
+
+    /// Writes a value into a block of which there is no other reference, from a place on.
+    fn decompress_into(
+        &self,
+        key: &[u8],
+        packed: &Packed<'_>,
+        form: Form,
+        (block, from): (&mut Block, usize),
+    ) -> Result<()> {
+        let dictionary = self.dictionary.get();
+        let into = Arc::get_mut(block).map_or(&mut [][..], |block| &mut block[from..]);
+        match form.decompress(dictionary, packed, into) {
+            Ok(()) => Ok(()),
             Err(_) if form.compression >= 2 && !cfg!(feature = "zstd") => Err(Error::Unsupported {
                 engine: self.engine,
                 what: "a value that is compressed by zstd",

@@ -364,6 +364,10 @@ impl ChangeFeed for LogFeed {
             }
         }
     }
+
+    fn looks_again(&self) -> bool {
+        self.position >= self.through
+    }
 }
 
 /// The last number of a segment; the highest there is while writers append to it.

@@ -1,17 +1,25 @@
-//! Space and rates of JSON values under each compression, beside none, in turns.
+//! Space and rates of JSON values under each compression, beside none. The stores are open
+//! together and take turns of a few milliseconds, so that a busy machine slows each of them.
 //! `cargo run --release --package cambium --features zstd --example compression_rate -- forest`
 #![forbid(unsafe_code)]
 
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cambium::prelude::*;
 
 const KEYS: u64 = 50_000;
 const SAMPLES: u64 = 2_000;
+/// Few enough that the caches hold their values.
+const READ_KEYS: u64 = 25_000;
+const READS: u64 = 200_000;
+/// Writes or reads of a store before the next one's turn.
+const TURN: u64 = 1_000;
 const ROUNDS: usize = 5;
-const KINDS: [&str; 3] = ["none", "lz4", "zstd"];
+/// Compressions and zstd's levels.
+const KINDS: [(&str, &str); 4] = [("none", "1"), ("lz4", "1"), ("zstd", "1"), ("zstd", "-7")];
 
 /// The next of a row of numbers that look random.
 fn next(state: &mut u64) -> u64 {
@@ -59,12 +67,6 @@ fn document(state: &mut u64) -> String {
     text + "]}"
 }
 
-struct Measured {
-    bytes: u64,
-    writes: f64,
-    reads: f64,
-}
-
 /// Bytes that a folder takes on the device.
 fn space(folder: &Path) -> std::io::Result<u64> {
     let mut bytes = 0;
@@ -78,43 +80,104 @@ fn space(folder: &Path) -> std::io::Result<u64> {
     Ok(bytes)
 }
 
-fn measure(engine: &str, kind: &str, folder: &Path) -> cambium::Result<Measured> {
-    let store = Options::new()
-        .set("compression", kind)
-        .create(folder, engine)?;
-    let mut state = 7;
-    let documents: Vec<String> = (0..KEYS).map(|_| document(&mut state)).collect();
-    // The first values are the samples of a dictionary, which a background step trains.
-    for (key, document) in (0..SAMPLES).zip(&documents) {
-        store.put(key.to_be_bytes(), document)?;
+/// What one store took.
+struct Measured {
+    store: Store,
+    folder: PathBuf,
+    bytes: u64,
+    writing: Duration,
+    reading: Duration,
+}
+
+impl Measured {
+    /// A store that has its dictionary, if it wants one.
+    fn create(
+        folder: &Path,
+        engine: &str,
+        (kind, level): (&str, &str),
+        documents: &[String],
+    ) -> cambium::Result<Self> {
+        let folder = folder.join(format!("{kind}{level}"));
+        let store = Options::new()
+            .set("compression", kind)
+            .set("compression_level", level)
+            .create(&folder, engine)?;
+        // The first values are the samples of a dictionary, which a background step trains.
+        for (key, document) in (0..SAMPLES).zip(documents) {
+            store.put(key.to_be_bytes(), document)?;
+        }
+        Ok(Measured {
+            store,
+            folder,
+            bytes: 0,
+            writing: Duration::ZERO,
+            reading: Duration::ZERO,
+        })
     }
-    std::thread::sleep(Duration::from_secs(1));
-    let began = Instant::now();
-    for (key, document) in (0..KEYS).zip(&documents) {
-        store.put(key.to_be_bytes(), document)?;
+
+    fn write(&mut self, keys: Range<u64>, documents: &[String]) -> cambium::Result<()> {
+        let began = Instant::now();
+        for key in keys {
+            self.store
+                .put(key.to_be_bytes(), &documents[key as usize])?;
+        }
+        self.writing += began.elapsed();
+        Ok(())
     }
-    store.sync()?;
-    let writes = KEYS as f64 / began.elapsed().as_secs_f64();
-    let read_all = |state: &mut u64| -> cambium::Result<()> {
-        for _ in 0..KEYS {
-            let key = next(state) % KEYS;
-            let value = store.get(key.to_be_bytes())?;
+
+    fn sync(&mut self) -> cambium::Result<()> {
+        let began = Instant::now();
+        self.store.sync()?;
+        self.writing += began.elapsed();
+        Ok(())
+    }
+
+    fn read(&mut self, keys: &[u64], documents: &[String]) -> cambium::Result<()> {
+        let began = Instant::now();
+        for &key in keys {
+            let value = self.store.get(key.to_be_bytes())?;
             assert_eq!(value.as_deref(), Some(documents[key as usize].as_bytes()));
         }
+        self.reading += began.elapsed();
         Ok(())
-    };
-    read_all(&mut state)?;
-    let began = Instant::now();
-    read_all(&mut state)?;
-    let reads = KEYS as f64 / began.elapsed().as_secs_f64();
-    store.compact(&cambium::CompactOptions::default(), &())?;
-    store.close()?;
-    let bytes = space(folder).map_err(|error| cambium::Error::io("list", folder, error))?;
-    Ok(Measured {
-        bytes,
-        writes,
-        reads,
-    })
+    }
+
+    fn close(&mut self) -> cambium::Result<()> {
+        self.store
+            .compact(&cambium::CompactOptions::default(), &())?;
+        self.store.close()?;
+        let failed = |error| cambium::Error::io("list", &self.folder, error);
+        self.bytes = space(&self.folder).map_err(failed)?;
+        std::fs::remove_dir_all(&self.folder).map_err(failed)
+    }
+}
+
+fn measure(folder: &Path, engine: &str) -> cambium::Result<Vec<Measured>> {
+    let mut state = 7;
+    let documents: Vec<String> = (0..KEYS).map(|_| document(&mut state)).collect();
+    let create = |kind| Measured::create(folder, engine, kind, &documents);
+    let mut stores: Vec<Measured> = KINDS.into_iter().map(create).collect::<Result<_, _>>()?;
+    std::thread::sleep(Duration::from_secs(1));
+    for from in (0..KEYS).step_by(TURN as usize) {
+        for store in &mut stores {
+            store.write(from..from + TURN, &documents)?;
+        }
+    }
+    stores.iter_mut().try_for_each(Measured::sync)?;
+    let all: Vec<u64> = (0..READ_KEYS).collect();
+    for store in &mut stores {
+        store.read(&all, &documents)?;
+        store.read(&all, &documents)?;
+        store.reading = Duration::ZERO;
+    }
+    for _ in 0..READS / TURN {
+        let keys: Vec<u64> = (0..TURN).map(|_| next(&mut state) % READ_KEYS).collect();
+        for store in &mut stores {
+            store.read(&keys, &documents)?;
+        }
+    }
+    stores.iter_mut().try_for_each(Measured::close)?;
+    Ok(stores)
 }
 
 fn median(mut of: Vec<f64>) -> f64 {
@@ -127,23 +190,30 @@ fn main() -> cambium::Result<()> {
         .nth(1)
         .unwrap_or_else(|| "forest".to_string());
     let folder = std::env::temp_dir().join(format!("cambium-rate-{}", std::process::id()));
-    let mut ratios: [[Vec<f64>; 3]; 3] = Default::default();
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| cambium::Error::io("create", &folder, error))?;
+    let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let mut first = None;
-        for (kind, ratios) in KINDS.into_iter().zip(&mut ratios) {
-            let now = measure(&engine, kind, &folder)?;
-            // The next one makes a store of its own there.
-            _ = std::fs::remove_dir_all(&folder);
-            let base = first.get_or_insert((now.bytes, now.writes, now.reads));
-            ratios[0].push(now.bytes as f64 / base.0 as f64);
-            ratios[1].push(now.writes / base.1);
-            ratios[2].push(now.reads / base.2);
-        }
+        rounds.push(measure(&folder, &engine)?);
     }
-    println!("{engine}: space, writing, reading beside no compression");
-    for (kind, [space, writes, reads]) in KINDS.into_iter().zip(ratios) {
-        let (space, writes, reads) = (median(space), median(writes), median(reads));
-        println!("{kind:>6}: {space:.2} {writes:.2} {reads:.2}");
+    println!(
+        "{engine}: space, writing, reading beside no compression; nanoseconds of a put, a get"
+    );
+    for (place, (kind, level)) in KINDS.into_iter().enumerate() {
+        let of = |ratio: fn(&Measured, &Measured) -> f64| {
+            median(
+                rounds
+                    .iter()
+                    .map(|all| ratio(&all[0], &all[place]))
+                    .collect(),
+            )
+        };
+        let space = of(|none, own| own.bytes as f64 / none.bytes as f64);
+        let writing = of(|none, own| none.writing.as_secs_f64() / own.writing.as_secs_f64());
+        let reading = of(|none, own| none.reading.as_secs_f64() / own.reading.as_secs_f64());
+        let put = of(|_, own| own.writing.as_nanos() as f64 / KEYS as f64);
+        let get = of(|_, own| own.reading.as_nanos() as f64 / READS as f64);
+        println!("{kind:>5} {level:>2}: {space:.2} {writing:.2} {reading:.2}  {put:.0} {get:.0}");
     }
-    Ok(())
+    std::fs::remove_dir_all(&folder).map_err(|error| cambium::Error::io("remove", &folder, error))
 }

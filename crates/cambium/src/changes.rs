@@ -79,6 +79,8 @@ pub struct Changes {
     feed: Box<dyn ChangeFeed>,
     position: SequenceNumber,
     failed: bool,
+    /// When a waiting call last looked how far the log goes.
+    looked: Duration,
     /// Dropped last: the store stays open while the feed reads.
     store: Arc<OpenStore>,
 }
@@ -99,14 +101,23 @@ impl Changes {
 
     /// The next batch, if one comes within a time. Errors as of [`Changes::try_next`].
     pub fn next_timeout(&mut self, most: Duration) -> Result<Option<ChangeBatch>> {
-        let clock = self.store.environment.clock.clone();
-        let began = clock.monotonic();
-        let mut wait = SHORTEST_WAIT;
-        loop {
+        if !self.feed.looks_again() {
             if let Some(batch) = self.try_next()? {
                 return Ok(Some(batch));
             }
-            let left = most.saturating_sub(clock.monotonic().saturating_sub(began));
+        }
+        let clock = self.store.environment.clock.clone();
+        let began = clock.monotonic();
+        // Beside a busy writer, one look serves many batches.
+        let early = SHORTEST_WAIT.saturating_sub(began.saturating_sub(self.looked));
+        clock.sleep(early.min(most));
+        let mut wait = SHORTEST_WAIT;
+        loop {
+            self.looked = clock.monotonic();
+            if let Some(batch) = self.try_next()? {
+                return Ok(Some(batch));
+            }
+            let left = most.saturating_sub(self.looked.saturating_sub(began));
             if left.is_zero() {
                 return Ok(None);
             }
@@ -286,6 +297,7 @@ impl Store {
             feed: root.engine.changes(after, options)?,
             position: after,
             failed: false,
+            looked: Duration::ZERO,
             store: root.clone(),
         })
     }

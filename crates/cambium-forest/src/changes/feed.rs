@@ -141,7 +141,7 @@ impl ChangeFeed for Feed {
     fn next(&mut self) -> Result<Option<ChangeBatch>> {
         loop {
             self.core.check_open()?;
-            if self.last >= self.limit && !self.raise_limit()? {
+            if self.looks_again() && !self.raise_limit()? {
                 return Ok(None);
             }
             self.core.history.refuse_rolled_back(self.last)?;
@@ -161,6 +161,10 @@ impl ChangeFeed for Feed {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn looks_again(&self) -> bool {
+        self.last >= self.limit
     }
 }
 

@@ -12,10 +12,13 @@
 #[cfg_attr(not(feature = "zstd"), path = "without_zstd.rs")]
 mod zstd;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use cambium_base::coding::u32_at;
 use cambium_base::{Error, Result};
+use cambium_io::sync::with_taken;
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 
 /// A way to compress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,23 +96,30 @@ impl Compression {
         if self == Compression::None || bytes.len() < LEAST_BYTES {
             return None;
         }
-        pack(bytes, |packed| match self {
+        match self {
             Compression::None => None,
-            Compression::Lz4 => lz4(bytes, packed),
-            Compression::Zstd => zstd::compress(None, level, bytes, packed),
-        })
+            Compression::Lz4 => lz4(bytes),
+            Compression::Zstd => zstd(None, level, bytes),
+        }
     }
 }
 
 /// Compressed bytes behind their length before compression, if that saves an eighth.
-fn pack(bytes: &[u8], compress: impl FnOnce(&mut Vec<u8>) -> Option<()>) -> Option<Vec<u8>> {
-    let most = bytes.len() - bytes.len() / 8;
+/// `compress` fills a buffer of `most_bytes` and returns the bytes that it wrote.
+fn pack(
+    bytes: &[u8],
+    most_bytes: usize,
+    compress: impl FnOnce(&mut [u8]) -> Option<usize>,
+) -> Option<Vec<u8>> {
     let length = u32::try_from(bytes.len()).ok()?;
-    let mut packed = Vec::with_capacity(bytes.len() + bytes.len() / 8 + 32);
-    packed.extend_from_slice(&length.to_le_bytes());
-    compress(&mut packed)?;
-    let is_believed = bytes.len() / MOST_EXPANSION < packed.len() - LENGTH_BYTES;
-    (packed.len() <= most && is_believed).then_some(packed)
+    let mut packed = vec![0; LENGTH_BYTES + most_bytes];
+    let (before, body) = packed.split_at_mut(LENGTH_BYTES);
+    before.copy_from_slice(&length.to_le_bytes());
+    let body_bytes = compress(body)?;
+    packed.truncate(LENGTH_BYTES + body_bytes);
+    let saves_enough = packed.len() <= bytes.len() - bytes.len() / 8;
+    let is_believed = bytes.len() / MOST_EXPANSION < body_bytes;
+    (saves_enough && is_believed).then_some(packed)
 }
 
 /// Bytes that values of one kind have in common, by which zstd makes small ones smaller.
@@ -145,29 +155,84 @@ impl Dictionary {
         if bytes.len() < LEAST_BYTES {
             return None;
         }
-        pack(bytes, |packed| {
-            zstd::compress(Some(self), level, bytes, packed)
-        })
-    }
-
-    /// The bytes before compression.
-    ///
-    /// # Errors
-    /// What is wrong, in words: the caller knows the file.
-    pub fn decompress(&self, packed: &[u8]) -> Result<Vec<u8>, String> {
-        let (length, body) = unpack(packed)?;
-        check_length(length, zstd::decompress(Some(self), body, length)?)
+        zstd(Some(self), level, bytes)
     }
 }
 
-fn lz4(bytes: &[u8], packed: &mut Vec<u8>) -> Option<()> {
-    packed.resize(
-        LENGTH_BYTES + lz4_flex::block::get_maximum_output_size(bytes.len()),
-        0,
-    );
-    let length = lz4_flex::block::compress_into(bytes, &mut packed[LENGTH_BYTES..]).ok()?;
-    packed.truncate(LENGTH_BYTES + length);
-    Some(())
+thread_local! {
+    /// The table of LZ4, which is larger than most values.
+    static TABLE: RefCell<Option<CompressTable>> = RefCell::default();
+}
+
+fn lz4(bytes: &[u8]) -> Option<Vec<u8>> {
+    pack(bytes, get_maximum_output_size(bytes.len()), |packed| {
+        with_taken(&TABLE, |table| {
+            let table = table.get_or_insert_with(CompressTable::default);
+            compress_into_with_table(bytes, packed, table).ok()
+        })
+    })
+}
+
+fn zstd(dictionary: Option<&Dictionary>, level: i32, bytes: &[u8]) -> Option<Vec<u8>> {
+    let most_bytes = bytes.len() - bytes.len() / 8;
+    pack(bytes, most_bytes, |packed| {
+        zstd::compress(dictionary, level, bytes, packed)
+    })
+}
+
+/// Compressed bytes, and how many they were before.
+#[derive(Clone, Copy, Debug)]
+pub struct Packed<'a> {
+    length: usize,
+    body: &'a [u8],
+}
+
+impl<'a> Packed<'a> {
+    /// What [`Compression::compress`] and [`Dictionary::compress`] return.
+    ///
+    /// # Errors
+    /// What is wrong, in words: the caller knows the file.
+    pub fn of(packed: &'a [u8]) -> Result<Self, String> {
+        let Some((length, body)) = packed.split_at_checked(LENGTH_BYTES) else {
+            return Err("compressed bytes without their length".to_owned());
+        };
+        let length = u32_at(length, 0) as usize;
+        if length > body.len().saturating_mul(MOST_EXPANSION) {
+            return Err(format!(
+                "{} bytes cannot have been {length} before compression",
+                body.len()
+            ));
+        }
+        Ok(Packed { length, body })
+    }
+
+    /// Bytes before compression.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Writes the bytes before compression into a buffer of their length; `number` is the
+    /// [`Compression::number`].
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn decompress(
+        &self,
+        number: u8,
+        dictionary: Option<&Dictionary>,
+        into: &mut [u8],
+    ) -> Result<(), String> {
+        let written = match number {
+            1 => lz4_flex::block::decompress_into(self.body, into)
+                .map_err(|error| error.to_string())?,
+            2 => zstd::decompress(dictionary, self.body, into)?,
+            other => return Err(format!("compression {other} is unknown to this program")),
+        };
+        match written == into.len() {
+            true => Ok(()),
+            false => Err(format!("{written} bytes; expected {}", into.len())),
+        }
+    }
 }
 
 /// The bytes before compression; `number` is the [`Compression::number`] of `packed`.
@@ -175,35 +240,10 @@ fn lz4(bytes: &[u8], packed: &mut Vec<u8>) -> Option<()> {
 /// # Errors
 /// What is wrong, in words: the caller knows the file.
 pub fn decompress(number: u8, packed: &[u8]) -> Result<Vec<u8>, String> {
-    let (length, body) = unpack(packed)?;
-    let unpacked = match number {
-        1 => lz4_flex::block::decompress(body, length).map_err(|error| error.to_string())?,
-        2 => zstd::decompress(None, body, length)?,
-        other => return Err(format!("compression {other} is unknown to this program")),
-    };
-    check_length(length, unpacked)
-}
-
-/// The length before compression, and the compressed bytes.
-fn unpack(packed: &[u8]) -> Result<(usize, &[u8]), String> {
-    let Some((length, body)) = packed.split_at_checked(LENGTH_BYTES) else {
-        return Err("compressed bytes without their length".to_owned());
-    };
-    let length = u32_at(length, 0) as usize;
-    if length > body.len().saturating_mul(MOST_EXPANSION) {
-        return Err(format!(
-            "{} bytes cannot have been {length} before compression",
-            body.len()
-        ));
-    }
-    Ok((length, body))
-}
-
-fn check_length(length: usize, unpacked: Vec<u8>) -> Result<Vec<u8>, String> {
-    match unpacked.len() == length {
-        true => Ok(unpacked),
-        false => Err(format!("{} bytes; expected {length}", unpacked.len())),
-    }
+    let packed = Packed::of(packed)?;
+    let mut bytes = vec![0; packed.length];
+    packed.decompress(number, None, &mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -249,6 +289,14 @@ mod tests {
     }
 
     #[cfg(feature = "zstd")]
+    fn decompress_by(dictionary: &Dictionary, packed: &[u8]) -> Result<Vec<u8>, String> {
+        let packed = Packed::of(packed)?;
+        let mut bytes = vec![0; packed.length()];
+        packed.decompress(2, Some(dictionary), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    #[cfg(feature = "zstd")]
     #[test]
     fn values_that_are_alike_become_smaller_by_a_dictionary_and_come_back() {
         let values: Vec<String> = (0..500_u32)
@@ -269,10 +317,10 @@ mod tests {
         for value in &values {
             let value = value.as_bytes();
             let packed = dictionary.compress(1, value).unwrap();
-            assert_eq!(again.decompress(&packed).unwrap(), value);
-            assert_ne!(other.decompress(&packed).ok().as_deref(), Some(value));
+            assert_eq!(decompress_by(&again, &packed).unwrap(), value);
+            assert_ne!(decompress_by(&other, &packed).ok().as_deref(), Some(value));
             for cut in 0..packed.len() {
-                assert!(again.decompress(&packed[..cut]).is_err());
+                assert!(decompress_by(&again, &packed[..cut]).is_err());
             }
             by_dictionary += packed.len();
             alone += Compression::Zstd

@@ -8,10 +8,10 @@ pub fn train(_: &[u8], _: &[usize], _: usize) -> Option<Vec<u8>> {
     None
 }
 
-pub fn compress(_: Option<&Dictionary>, _: i32, _: &[u8], _: &mut Vec<u8>) -> Option<()> {
+pub fn compress(_: Option<&Dictionary>, _: i32, _: &[u8], _: &mut [u8]) -> Option<usize> {
     None
 }
 
-pub fn decompress(_: Option<&Dictionary>, _: &[u8], _: usize) -> Result<Vec<u8>, String> {
+pub fn decompress(_: Option<&Dictionary>, _: &[u8], _: &mut [u8]) -> Result<usize, String> {
     Err(MISSING.to_owned())
 }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 
+use cambium_io::sync::with_taken;
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::Dictionary;
@@ -74,9 +75,9 @@ pub fn compress(
     dictionary: Option<&Dictionary>,
     level: i32,
     bytes: &[u8],
-    packed: &mut Vec<u8>,
-) -> Option<()> {
-    cambium_io::sync::with_taken(&CONTEXTS, |contexts| {
+    packed: &mut [u8],
+) -> Option<usize> {
+    with_taken(&CONTEXTS, |contexts| {
         let compressor = context(&mut contexts.compressors, dictionary, level, |dictionary| {
             let mut made = Compressor::with_dictionary(level, dictionary)?;
             // The length stands before the frame, and the value says which dictionary.
@@ -84,22 +85,20 @@ pub fn compress(
             made.include_dictid(false)?;
             Ok(made)
         });
-        let body = compressor.ok()?.compress(bytes).ok()?;
-        packed.extend_from_slice(&body);
-        Some(())
+        compressor.ok()?.compress_to_buffer(bytes, packed).ok()
     })
 }
 
 pub fn decompress(
     dictionary: Option<&Dictionary>,
     body: &[u8],
-    length: usize,
-) -> Result<Vec<u8>, String> {
-    let unpacked = cambium_io::sync::with_taken(&CONTEXTS, |contexts| {
+    into: &mut [u8],
+) -> Result<usize, String> {
+    let written = with_taken(&CONTEXTS, |contexts| {
         context(&mut contexts.decompressors, dictionary, 0, |dictionary| {
             Decompressor::with_dictionary(dictionary)
         })?
-        .decompress(body, length)
+        .decompress_to_buffer(body, into)
     });
-    unpacked.map_err(|error| error.to_string())
+    written.map_err(|error| error.to_string())
 }

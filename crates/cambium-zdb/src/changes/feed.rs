@@ -71,6 +71,10 @@ impl ChangeFeed for Feed {
             }
         }
     }
+
+    fn looks_again(&self) -> bool {
+        self.read >= self.limit
+    }
 }
 
 impl Feed {

@@ -7,6 +7,7 @@ use cambium::prelude::*;
 use cambium::{
     ChangeOptions, Engines, Environment, Error, Marker, Operation, SequenceNumber, engines,
 };
+use cambium_io::simulated::SimulatedDisk;
 use cambium_storage::marker::write_marker;
 use cambium_testkit::memory_engine::MemoryKind;
 use cambium_values::ValueLayer;
@@ -92,6 +93,30 @@ fn a_bounded_wait_ends() {
         let batch = changes.next_timeout(wait).unwrap().unwrap();
         assert_eq!(put(&batch), (&b"oak"[..], &b"Quercus"[..]));
         assert_eq!(changes.position(), batch.last);
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn a_waiting_follower_reads_all_that_one_look_a_millisecond_finds() {
+    for engine in ["forest", "wisckey", "zdb"] {
+        let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+        let options = Options::new().environment(environment.clone());
+        let store = options.create("/store", engine).unwrap();
+        let mut changes = store.changes(SequenceNumber::ZERO).unwrap();
+        let wait = Duration::from_secs(1);
+        let puts: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+        for round in 0..3 {
+            puts.iter()
+                .for_each(|key| _ = store.put(key, "Quercus").unwrap());
+            let began = environment.clock.monotonic();
+            for key in &puts {
+                let batch = changes.next_timeout(wait).unwrap().unwrap();
+                assert_eq!(put(&batch).0, key.as_bytes(), "{engine} {round}");
+            }
+            let waited = environment.clock.monotonic() - began;
+            assert_eq!(waited, Duration::from_millis(1), "{engine} {round}");
+        }
         store.close().unwrap();
     }
 }
