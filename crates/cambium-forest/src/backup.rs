@@ -15,11 +15,13 @@ use cambium_api::ProgressSink;
 use cambium_api::backup::StateCopy;
 use cambium_base::{Durability, Result, SequenceNumber};
 use cambium_storage::sharing::{clone_files, make_checkpoint, sync_files};
+use cambium_storage::superblock;
 
 use crate::core::{Core, lock};
 use crate::engine::{run, snapshot_of};
+use crate::format;
 use crate::named::pin_of;
-use crate::open::{LOCK_NAME, attach, is_ours, make_ready};
+use crate::open::{attach, is_ours, make_ready};
 use crate::write::WriteRequest;
 
 /// Copies the state now into a folder that is empty or not there; answers the last write
@@ -71,14 +73,21 @@ fn clone_store(
 
 impl Core {
     fn clone_files_into(&self, destination: &Path) -> Result<Option<SequenceNumber>> {
-        let _maintenance = lock(&self.maintenance);
+        let maintenance = lock(&self.maintenance);
         let writer = lock(&self.writer);
         let log = &self.view.load().database.log;
         if !self.health.is_of_reader() {
             log.end_file().map_err(|error| self.unless_full(error))?;
         }
         let files = &*self.environment.file_system;
-        let is_wanted = |name: &str| is_ours(name) && name != LOCK_NAME;
+        let header = &maintenance.header;
+        let is_named = |number| {
+            let mut kept = header.kept_files.iter();
+            number == maintenance.root.file.number || kept.any(|kept| kept.file.number == number)
+        };
+        let is_wanted = |name: &str| {
+            superblock::is_copy(name) || format::database_number(name).is_some_and(is_named)
+        };
         let cloned = clone_files(files, &self.path, destination, is_wanted)?;
         Ok(cloned.then(|| SequenceNumber(writer.next_sequence - 1)))
     }

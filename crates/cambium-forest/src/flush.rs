@@ -318,8 +318,8 @@ impl Core {
             files.lock(database.path(), LockMode::Alone).is_err()
         };
         let may_overwrite = |node: NodeAddress| {
-            let file = database.log.file();
-            file.may_overwrite(node.0 * database.node_bytes())
+            let offset = node.0 * database.node_bytes();
+            database.log.file().shared_until(offset) == offset
         };
         let space = &database.node_space;
         space.free_unread(begin, is_read_elsewhere, may_overwrite);

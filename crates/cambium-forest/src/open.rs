@@ -456,7 +456,18 @@ impl Core {
         let file_system = &*self.environment.file_system;
         let kept = self.history.kept_files();
         let root = lock(&self.maintenance).root;
-        let leftovers = leftovers(file_system, &self.path, &root, &kept)?;
+        let mut leftovers = leftovers(file_system, &self.path, &root, &kept)?;
+        // What another process reads is removed later.
+        leftovers.retain(|(path, kept)| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let number = format::database_number(&name).filter(|_| kept.is_none());
+            let read = number.filter(|_| {
+                let locked = file_system.lock(path, LockMode::Alone);
+                matches!(locked, Err(Error::Locked { .. }))
+            });
+            read.inspect(|&number| self.history.discard(number))
+                .is_none()
+        });
         if leftovers.is_empty() {
             return Ok(());
         }

@@ -33,6 +33,7 @@
 
 use cambium_api::ProgressSink;
 use cambium_base::{Error, Result};
+use cambium_io::File;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
 use cambium_storage::replay::write_again;
@@ -58,10 +59,17 @@ impl Core {
         let start = maintenance.replay_start();
         let (tail, mut accepted) = self.replay(&view.database, &start, progress)?;
         self.take_session(&mut maintenance)?;
-        if !is_synced {
-            self.write_again(&maintenance, &view.database, &tail, &accepted)?;
+        match is_synced {
+            // All of it lies before the end of the file, where the next segment begins.
+            true => view
+                .database
+                .log
+                .resume_at(view.database.log.file().length()?),
+            false => {
+                self.write_again(&maintenance, &view.database, &tail, &accepted)?;
+                self.settle(&view.database, &accepted)?;
+            }
         }
-        self.settle(&view.database, &accepted)?;
         {
             let mut writer = lock(&self.writer);
             let found = std::mem::take(&mut accepted.found);
@@ -102,10 +110,10 @@ impl Core {
         // Nodes that count were synced before the header that points to them.
         let mut position = maintenance.header.replay_from.min(maintenance.root.header);
         for &(start, end) in tail.extents.iter().filter(|(_, end)| *end <= accepted.end) {
-            write_again(&**file, position, start)?;
+            write_own(&**file, position, start)?;
             position = end;
         }
-        write_again(&**file, position, accepted.end)
+        write_own(&**file, position, accepted.end)
     }
 
     /// Wipes what was cut off up to the next block, and syncs: a record there could pass for
@@ -115,7 +123,12 @@ impl Core {
         let block = database.log.geometry().block;
         let next = accepted.end.next_multiple_of(block);
         let wiped = next.min(file.length()?).saturating_sub(accepted.end);
+        let is_shared = file.shared_until(accepted.end.saturating_sub(1)) >= accepted.end;
         file.write_at(&vec![0; wiped as usize], accepted.end)?;
+        if is_shared {
+            // What follows begins a segment, also for a process that reads the shared one.
+            file.set_length(next)?;
+        }
         file.sync_data()?;
         database.log.resume_at(accepted.end);
         Ok(())
@@ -155,6 +168,16 @@ impl Core {
         self.session_begun.store(true, Ordering::Release);
         Ok(())
     }
+}
+
+/// Writes bytes over themselves, but for those that a checkpoint shares: it was made by a
+/// process whose syncs had not failed, and syncs them.
+fn write_own(file: &dyn File, from: u64, end: u64) -> Result<()> {
+    write_again(
+        file,
+        file.shared_until(from).clamp(from, end.max(from)),
+        end,
+    )
 }
 
 /// A header that was found and what it says.

@@ -230,8 +230,8 @@ impl File for DirectFile {
         self.inner.punch_hole(offset, length)
     }
 
-    fn may_overwrite(&self, offset: u64) -> bool {
-        self.inner.may_overwrite(offset)
+    fn shared_until(&self, offset: u64) -> u64 {
+        self.inner.shared_until(offset)
     }
 
     fn advise(&self, offset: u64, length: u64, advice: Advice) {

@@ -237,7 +237,8 @@ pub trait FileSystem: Send + Sync + fmt::Debug {
     /// Space under a path.
     fn space(&self, path: &Path) -> Result<Space>;
 
-    /// The file system whose queues read this one's files, if it is another one.
+    /// The file system below, where this one stands above another; queues of that one read
+    /// the files of this one ([`File::part_at`]).
     fn below(&self) -> Option<&Arc<dyn FileSystem>> {
         None
     }
@@ -359,11 +360,10 @@ pub trait File: Send + Sync + fmt::Debug {
         None
     }
 
-    /// False where a byte that was written is shared with another file, so that writing it
-    /// again costs a copy of what lies around it.
-    fn may_overwrite(&self, offset: u64) -> bool {
-        _ = offset;
-        true
+    /// Up to where the bytes from an offset on are shared with another file, so that writing
+    /// one of them costs a copy of what lies around it; the offset itself if they are not.
+    fn shared_until(&self, offset: u64) -> u64 {
+        offset
     }
 
     /// Opens a window for appending by plain memory stores. `end` is where the

@@ -290,8 +290,8 @@ impl File for PastCache {
             .flatten()
     }
 
-    fn may_overwrite(&self, offset: u64) -> bool {
-        self.cached.may_overwrite(offset)
+    fn shared_until(&self, offset: u64) -> u64 {
+        self.cached.shared_until(offset)
     }
 
     fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {

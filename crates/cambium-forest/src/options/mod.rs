@@ -226,7 +226,7 @@ impl Tuning {
     /// The environment with database files in segments ([`cambium_io::segmented`]).
     pub(crate) fn segmented(&self, environment: &Environment) -> Environment {
         let files = &environment.file_system;
-        // A copy of the store is made in the environment of the store.
+        // Backups pass the environment of an open store, which has segments already.
         let below = files.below().unwrap_or(files).clone();
         let defect = self.seeded_bug.is(SeededBug::SegmentNamesUnsynced);
         let defect = defect.then_some(Defect::NamesUnsynced).or(self

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
-use cambium_base::Result;
+use cambium_base::{Error, Result};
 
 use super::row::{Row, Segment};
 use super::{is_missing, segment_path};
@@ -52,11 +52,6 @@ impl Part {
     fn within(&self, offset: u64) -> u64 {
         offset - self.segment.start
     }
-
-    /// Bytes that were written into it are not synced.
-    fn note_written(&self) {
-        self.segment.is_dirty.store(true, Ordering::Release);
-    }
 }
 
 impl Parts {
@@ -71,6 +66,38 @@ impl Parts {
 
     fn last(&self) -> &Part {
         self.parts.last().expect("the first segment stays")
+    }
+
+    /// The segment that has all bytes of a range, and where, if one has.
+    fn of_one(&self, offset: u64, length: usize) -> Option<(&Part, u64)> {
+        let part = self.at(offset);
+        let within = part.within(offset);
+        let is_in_it = within.saturating_add(length as u64) <= part.length;
+        is_in_it.then_some((part, within))
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        if let Some((part, within)) = self.of_one(offset, buffer.len()) {
+            return part.file.read_at(buffer, within);
+        }
+        let mut done = 0;
+        for (part, range) in self.within(offset, buffer.len() as u64) {
+            let piece = &mut buffer[done..done + (range.end - range.start) as usize];
+            let there = part
+                .length
+                .saturating_sub(range.start)
+                .min(piece.len() as u64);
+            let count = part
+                .file
+                .read_at(&mut piece[..there as usize], range.start)?;
+            if part.is_last() {
+                return Ok(done + count);
+            }
+            // It is too short, or was removed: a hole.
+            piece[count..].fill(0);
+            done += piece.len();
+        }
+        Ok(done)
     }
 
     /// Segments that have bytes of a range, and which of their own bytes.
@@ -141,12 +168,17 @@ impl SegmentedFile {
         let state = self.row.state();
         let version = self.row.version();
         let before = self.parts.load();
+        let mut known = before.parts.iter().peekable();
         let mut parts: Vec<Part> = Vec::with_capacity(state.used().len());
         for segment in state.used() {
-            let known = before.parts.iter();
-            let mut known = known.filter(|part| Arc::ptr_eq(&part.segment, segment));
-            let file = match known.next() {
-                Some(part) => part.file.clone(),
+            while known
+                .next_if(|part| part.segment.start < segment.start)
+                .is_some()
+            {}
+            let known = known.next_if(|part| Arc::ptr_eq(&part.segment, segment));
+            let known = known.map(|part| part.file.clone());
+            let file = match known.or_else(|| segment.made(self.options)) {
+                Some(file) => file,
                 None => {
                     let path = segment_path(&state.path, segment.start);
                     match self.below.open(&path, self.options) {
@@ -179,25 +211,12 @@ impl SegmentedFile {
         Ok(())
     }
 
-    /// Reads a range that lies in several segments, or where one is too short.
-    fn read_across(&self, parts: &Parts, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let mut done = 0;
-        for (part, range) in parts.within(offset, buffer.len() as u64) {
-            let piece = &mut buffer[done..done + (range.end - range.start) as usize];
-            let there = part
-                .length
-                .saturating_sub(range.start)
-                .min(piece.len() as u64);
-            let count = part
-                .file
-                .read_at(&mut piece[..there as usize], range.start)?;
-            if part.is_last() {
-                return Ok(done + count);
-            }
-            piece[count..].fill(0);
-            done += piece.len();
+    /// The segments to read from: where a new one cannot be opened, those from before, and why.
+    fn readable(&self) -> (Guard<Arc<Parts>>, Option<Error>) {
+        match self.parts() {
+            Ok(parts) => (parts, None),
+            Err(error) => (self.parts.load(), Some(error)),
         }
-        Ok(done)
     }
 
     /// The segment that a write at an offset goes into, and how many bytes of it may.
@@ -205,16 +224,15 @@ impl SegmentedFile {
         loop {
             let parts = self.parts()?;
             let part = parts.at(offset);
-            let is_shared = part.segment.is_shared();
             let start = part.segment.start;
             if part.is_last() {
                 let is_behind = || Result::Ok(offset >= start + part.file.length()?);
-                let begins = (offset >= parts.limit || is_shared) && is_behind()?;
+                let begins = (offset >= parts.limit || part.segment.ends()) && is_behind()?;
                 if begins && offset > start && self.row.begin(offset, self.unit(), self.options)? {
                     continue;
                 }
             }
-            if is_shared {
+            if part.segment.is_shared() {
                 self.row.own(start)?;
                 continue;
             }
@@ -246,7 +264,7 @@ impl SegmentedFile {
             let range = part.within(position)..part.within(until);
             let grows = range.end > part.length;
             let done = work(&part, range);
-            part.note_written();
+            part.segment.note_written();
             if grows {
                 self.row.resized();
             }
@@ -263,21 +281,16 @@ impl File for SegmentedFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let parts = self.parts()?;
-        let part = parts.at(offset);
-        let within = part.within(offset);
-        if within.saturating_add(buffer.len() as u64) <= part.length {
-            let count = part.file.read_at(buffer, within)?;
-            let is_whole = count == buffer.len() || self.options.write;
-            // Another process may have gone on in a new segment.
-            if is_whole || !self.row.look_again()? {
-                return Ok(count);
-            }
-            drop(parts);
-            return self.read_at(buffer, offset);
+        let (parts, missing) = self.readable();
+        let count = parts.read(buffer, offset)?;
+        if count == buffer.len() {
+            return Ok(count);
         }
-        let count = self.read_across(&parts, buffer, offset)?;
-        if count == buffer.len() || self.options.write || !self.row.look_again()? {
+        if let Some(error) = missing {
+            return Err(error);
+        }
+        // Another process may have gone on in a new segment.
+        if self.options.write || !self.row.look_again()? {
             return Ok(count);
         }
         drop(parts);
@@ -285,12 +298,10 @@ impl File for SegmentedFile {
     }
 
     fn read_vec_at(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
-        let parts = self.parts()?;
-        let part = parts.at(offset);
-        let within = part.within(offset);
-        if within.saturating_add(length as u64) <= part.length {
+        let (parts, _) = self.readable();
+        if let Some((part, within)) = parts.of_one(offset, length) {
             let bytes = part.file.read_vec_at(within, length)?;
-            if bytes.len() == length || self.options.write {
+            if bytes.len() == length {
                 return Ok(bytes);
             }
         }
@@ -302,9 +313,7 @@ impl File for SegmentedFile {
     }
 
     fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> usize {
-        let Ok(parts) = self.parts() else {
-            return 0;
-        };
+        let (parts, _) = self.readable();
         let part = parts.at(offset);
         let within = part.within(offset);
         let there = part.length.saturating_sub(within);
@@ -326,7 +335,7 @@ impl File for SegmentedFile {
         let (part, room) = self.writable(offset)?;
         if length as u64 <= room.min(part.length.saturating_sub(part.within(offset))) {
             let written = part.file.write_vectored_at(buffers, part.within(offset));
-            part.note_written();
+            part.segment.note_written();
             return written;
         }
         let mut position = offset;
@@ -339,28 +348,39 @@ impl File for SegmentedFile {
 
     fn sync_data(&self) -> Result<()> {
         let parts = self.parts()?;
-        // What was written before is in segments that are known here, or in sealed ones.
-        self.row.settle()?;
-        parts.last().file.sync_data()
+        self.row.sync(|| {
+            parts.parts.iter().try_for_each(|part| {
+                let sync = || part.file.sync_data();
+                // Who only reads does not know what others have written.
+                match self.options.write {
+                    true => part.segment.sync(sync),
+                    false => sync(),
+                }
+            })
+        })
     }
 
     fn sync_ranges(&self, ranges: &[Range<u64>]) -> Result<()> {
         let parts = self.parts()?;
-        let last = parts.last();
-        if ranges.iter().any(|range| range.start < last.segment.start) {
+        let Some(first) = ranges.first() else {
+            return Ok(());
+        };
+        let part = parts.at(first.start);
+        let is_in_it =
+            |range: &Range<u64>| range.start >= part.segment.start && range.end <= part.next;
+        if !ranges.iter().all(is_in_it) {
             return self.sync_data();
         }
-        self.row.settle_names()?;
-        let within = |range: &Range<u64>| last.within(range.start)..last.within(range.end);
+        let within = |range: &Range<u64>| part.within(range.start)..part.within(range.end);
         let ranges: Vec<Range<u64>> = ranges.iter().map(within).collect();
-        last.file.sync_ranges(&ranges)
+        self.row.sync(|| part.file.sync_ranges(&ranges))
     }
 
     fn write_synced_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
         let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let (part, room) = self.writable(offset)?;
-        if part.is_last() && length as u64 <= room {
-            self.row.settle_names()?;
+        if length as u64 <= room.min(part.length.saturating_sub(part.within(offset))) {
+            self.row.sync(|| Ok(()))?;
             return part.file.write_synced_at(buffers, part.within(offset));
         }
         write_buffers(self, buffers, offset)?;
@@ -390,8 +410,12 @@ impl File for SegmentedFile {
                     drop(parts);
                     return self.set_length(length);
                 }
-                part.note_written();
+                part.segment.note_written();
                 part.file.set_length(wanted)?;
+                if wanted == 0 {
+                    // Once nothing of the file is in it, no sync comes to it.
+                    part.segment.sync(|| part.file.sync_data())?;
+                }
             }
         }
         self.row.end_in(parts.parts[ends].segment.start);
@@ -410,29 +434,28 @@ impl File for SegmentedFile {
     }
 
     fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
-        let is_shared = self
-            .row
-            .remove_within(offset, offset.saturating_add(length))?;
+        let end = offset.saturating_add(length);
+        self.row.remove_within(offset, end)?;
         let parts = self.parts()?;
         for (part, range) in parts.within(offset, length) {
             let end = range.end.min(part.file.length()?);
-            if !is_shared(part.segment.start) && range.start < end {
+            if !part.segment.is_shared() && range.start < end {
                 part.file.punch_hole(range.start, end - range.start)?;
-                part.note_written();
+                part.segment.note_written();
             }
         }
         Ok(())
     }
 
-    fn may_overwrite(&self, offset: u64) -> bool {
-        let parts = self.parts();
-        parts.is_ok_and(|parts| !parts.at(offset).segment.is_shared())
+    fn shared_until(&self, offset: u64) -> u64 {
+        let (parts, _) = self.readable();
+        let shared = parts.parts[parts.place(offset)..].iter();
+        let shared = shared.take_while(|part| part.segment.is_shared());
+        shared.last().map_or(offset, |part| part.next)
     }
 
     fn advise(&self, offset: u64, length: u64, advice: Advice) {
-        let Ok(parts) = self.parts() else {
-            return;
-        };
+        let (parts, _) = self.readable();
         for (part, range) in parts.within(offset, length) {
             let length = range.end - range.start;
             part.file.advise(range.start, length, advice);
@@ -450,7 +473,7 @@ impl File for SegmentedFile {
     }
 
     fn part_at(&self, offset: u64) -> Option<FilePart> {
-        let parts = self.parts().ok()?;
+        let (parts, _) = self.readable();
         let part = parts.at(offset);
         let within = part.within(offset);
         Some(FilePart {
@@ -464,8 +487,13 @@ impl File for SegmentedFile {
     fn open_window(&self, end: u64, length: u64) -> Result<Option<Box<dyn AppendWindow>>> {
         let parts = self.parts()?;
         let part = parts.at(end);
-        let length = length.min(parts.limit.saturating_sub(end));
-        if !part.is_last() || part.segment.is_shared() || length == 0 {
+        let most = if part.is_last() {
+            parts.limit
+        } else {
+            part.next
+        };
+        let length = length.min(most.saturating_sub(end));
+        if part.segment.is_shared() || length == 0 {
             return Ok(None);
         }
         let opened = part.file.open_window(part.within(end), length)?;
@@ -493,8 +521,7 @@ impl AppendWindow for SegmentWindow {
     fn store(&mut self, parts: &[&[u8]], offset: u64) -> bool {
         let within = offset.checked_sub(self.segment.start);
         let is_stored = within.is_some_and(|within| self.window.store(parts, within));
-        // It may be the last segment no more.
-        self.segment.is_dirty.store(true, Ordering::Release);
+        self.segment.note_written();
         is_stored
     }
 }

@@ -28,12 +28,14 @@
 //!   of it is given back: what is appended begins a new segment, and a write into it first
 //!   gives the file a copy of its own. So [`FileSystem::clone_file`] shares a file of any
 //!   length in the time of one link a segment, also where the file system shares no blocks.
-//! - One thread at a time writes, cuts, or allocates at a place, as for any file; readers
-//!   need not wait.
+//! - One thread at a time writes, cuts, or allocates in a segment that is shared, and at a
+//!   place of any other; readers wait for none of that. After a segment came or went, a
+//!   handle opens and closes files at its next call, under a lock that creating, removing
+//!   and copying a segment holds, and syncs do not.
 //!
-//! A crash may leave any of the names that were not synced, as it may leave any of the bytes:
-//! a segment behind a missing one lies behind zeros, where a log ends. A process that reads
-//! the file beside the one that writes it finds new segments where it reads past the last.
+//! After a crash, any of the names that were not synced may be missing, as any of the bytes
+//! may. Where a segment is missing, zeros are read, and a log ends there. A process that reads
+//! the file beside the one that writes it looks for new segments when it reads past the last.
 
 mod file;
 mod row;
@@ -282,12 +284,15 @@ impl FileSystem for SegmentedFileSystem {
         Ok(Some(all))
     }
 
-    /// The names of segments behind the first become durable on the way: the first, whose
-    /// name is the file's, follows them.
+    /// Renames the first segment last, when the other names are durable: whoever finds a file
+    /// of the new name finds all of it.
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
         let mut is_left = false;
         if self.takes(from) {
-            self.remove_rest(to)?;
+            // Without a first one, the others are of this rename, which was interrupted.
+            if self.below.metadata(to)?.is_some() {
+                self.remove_rest(to)?;
+            }
             let starts = self.find(from)?.starts;
             for &start in &starts {
                 let (from, to) = (segment_path(from, start), segment_path(to, start));
@@ -295,7 +300,7 @@ impl FileSystem for SegmentedFileSystem {
             }
             if !starts.is_empty() {
                 self.below.sync_directory(folder_of(to))?;
-                // A crash may have left the others alone.
+                // A crash may have left these, and not the first.
                 is_left = self.below.metadata(from)?.is_none();
             }
             let mut rows = lock(&self.rows);
@@ -312,7 +317,8 @@ impl FileSystem for SegmentedFileSystem {
         }
     }
 
-    /// The first goes durably before the others: where it is, a crash has left them all.
+    /// Removes the first segment durably before the others: whoever finds the file after a
+    /// crash finds all of it.
     fn remove(&self, path: &Path) -> Result<()> {
         if !self.takes(path) {
             return self.below.remove(path);
@@ -321,7 +327,7 @@ impl FileSystem for SegmentedFileSystem {
         let found = self.find(path)?;
         let is_alone = found.starts.is_empty() && found.copies.is_empty();
         match self.below.remove(path) {
-            // A crash may have left the others alone.
+            // A crash may have left the others, and not this one.
             Err(error) if !is_alone && is_missing(&error) => {}
             done => done?,
         }
@@ -334,14 +340,15 @@ impl FileSystem for SegmentedFileSystem {
 
     fn link(&self, from: &Path, to: &Path) -> Result<bool> {
         match self.takes(from) {
-            // Both names would lead to segments, and only one of the two to those to come.
+            // What is appended later would be found by one of the two names alone.
             true => Ok(false),
             false => self.below.link(from, to),
         }
     }
 
-    /// Gives each segment a second name where blocks cannot be shared. `length` is then that
-    /// of the file: what is appended to either file begins a segment of its own.
+    /// Where the file system does not clone, gives segments second names and copies small
+    /// ones. `length` must then be that of the file. What is appended to either file begins a
+    /// segment of its own.
     fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
         if !self.takes(from) {
             return self.below.clone_file(from, to, length);

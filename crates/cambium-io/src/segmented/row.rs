@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cambium_base::Result;
 
 use super::{COPY_SUFFIX, Defect, find, folder_of, is_missing, segment_path, with_suffix};
-use crate::file_system::{FileSystem, OpenOptions};
+use crate::file_system::{File, FileSystem, OpenOptions};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -21,19 +21,25 @@ pub(super) struct Segment {
     /// Offset of its first byte in the file.
     pub start: u64,
     /// Another file may have it too: it is not changed.
-    pub is_shared: AtomicBool,
-    /// Bytes were written that no sync covers. Of the last segment nobody asks.
-    pub is_dirty: AtomicBool,
+    is_shared: AtomicBool,
+    /// What is appended begins another segment.
+    is_closed: bool,
+    /// It may hold bytes that no sync covers.
+    is_dirty: AtomicBool,
+    /// Its file, as the handle has it open that made it.
+    made: Option<(OpenOptions, Arc<dyn File>)>,
 }
 
 impl Segment {
-    fn new(start: u64, is_shared: bool) -> Arc<Segment> {
-        Arc::new(Segment {
+    fn new(start: u64, is_shared: bool) -> Segment {
+        Segment {
             start,
             is_shared: AtomicBool::new(is_shared),
-            // A process that died may have left it so.
-            is_dirty: AtomicBool::new(true),
-        })
+            is_closed: false,
+            // Recovery writes again what a dead process may have left unsynced, but for this.
+            is_dirty: AtomicBool::new(is_shared),
+            made: None,
+        }
     }
 
     pub fn is_shared(&self) -> bool {
@@ -43,6 +49,30 @@ impl Segment {
     /// Another file has it too, or no more.
     fn share(&self, is_shared: bool) {
         self.is_shared.store(is_shared, Ordering::Release);
+    }
+
+    /// True if what is appended goes into another segment.
+    pub fn ends(&self) -> bool {
+        self.is_closed || self.is_shared()
+    }
+
+    /// Bytes that were written into it are not synced.
+    pub fn note_written(&self) {
+        self.is_dirty.store(true, Ordering::Release);
+    }
+
+    /// Runs a sync of its file if it holds bytes that need one.
+    pub fn sync(&self, sync: impl FnOnce() -> Result<()>) -> Result<()> {
+        match self.is_dirty.swap(false, Ordering::AcqRel) {
+            true => sync().inspect_err(|_| self.note_written()),
+            false => Ok(()),
+        }
+    }
+
+    /// Its file, if the handle that made it opened files in this way.
+    pub fn made(&self, options: OpenOptions) -> Option<Arc<dyn File>> {
+        let made = self.made.as_ref().filter(|(made, _)| *made == options);
+        made.map(|(_, file)| file.clone())
     }
 }
 
@@ -57,6 +87,8 @@ pub(super) struct Row {
     version: AtomicU64,
     /// This process writes the file: it knows which segments are shared.
     pub is_written: AtomicBool,
+    /// Held while segments and names are synced.
+    syncing: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -66,8 +98,8 @@ pub(super) struct State {
     pub path: PathBuf,
     /// In order; the first begins at 0.
     segments: Vec<Arc<Segment>>,
-    /// So many hold the file, one at least. The others are empty: a cut left them behind the
-    /// file's end, and it grows into them.
+    /// How many of them hold bytes of the file; the first counts always. Those behind are empty:
+    /// a cut left them, and the file grows into them again.
     used: usize,
     /// Names came or went since the folder was synced.
     names_changed: bool,
@@ -82,7 +114,11 @@ impl State {
     /// Where the file has to end, or go on in the next segment.
     pub fn limit(&self, segment_bytes: u64, last_bytes: u64) -> u64 {
         let last = self.used()[self.used - 1].start;
-        let limit = last.saturating_add(segment_bytes.max(last_bytes));
+        let most = match last {
+            0 => small_bytes(segment_bytes),
+            _ => segment_bytes,
+        };
+        let limit = last.saturating_add(most.max(last_bytes));
         let next = self.segments.get(self.used);
         next.map_or(limit, |next| limit.min(next.start))
     }
@@ -101,6 +137,7 @@ impl Row {
             defect,
             version: AtomicU64::new(0),
             is_written: AtomicBool::new(false),
+            syncing: Mutex::new(()),
             state: Mutex::new(state(&**below, path)?),
         }))
     }
@@ -121,7 +158,7 @@ impl Row {
     /// The file was made anew: of its segments, the first alone is there.
     pub fn begin_anew(&self, removed: bool) {
         let mut state = self.state();
-        state.segments = vec![Segment::new(0, false)];
+        state.segments = vec![Arc::new(Segment::new(0, false))];
         state.used = 1;
         self.change(&mut state);
         // The name of the first is its maker's to sync, as of any file.
@@ -140,7 +177,9 @@ impl Row {
         for start in find(&*self.below, &state.path)?.starts {
             let known = |segment: &Arc<Segment>| segment.start.cmp(&start);
             if let Err(place) = state.segments.binary_search_by(known) {
-                state.segments.insert(place, Segment::new(start, false));
+                state
+                    .segments
+                    .insert(place, Arc::new(Segment::new(start, false)));
                 state.used += usize::from(place < state.used);
                 is_any = true;
             }
@@ -170,16 +209,18 @@ impl Row {
         if state.used()[state.used - 1].start >= offset {
             return Ok(true);
         }
-        let options = OpenOptions {
+        let creating = OpenOptions {
             create: true,
             truncate: true,
             ..options
         };
-        // A crash between the two may leave the name, of an empty file.
-        self.below
-            .open(&segment_path(&state.path, offset), options)?;
+        let path = segment_path(&state.path, offset);
+        let segment = Segment {
+            made: Some((options, self.below.open(&path, creating)?)),
+            ..Segment::new(offset, false)
+        };
         let place = state.used;
-        state.segments.insert(place, Segment::new(offset, false));
+        state.segments.insert(place, Arc::new(segment));
         state.used += 1;
         self.change(&mut state);
         Ok(true)
@@ -195,44 +236,31 @@ impl Row {
         self.resized();
     }
 
-    /// A segment that is not the last has grown, or was cut.
+    /// Has handles look at the lengths of segments again.
     pub fn resized(&self) {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Makes the names of segments durable.
-    pub fn settle_names(&self) -> Result<()> {
-        // Under the lock: whoever finds nothing to do comes after it was done.
-        self.sync_names(&mut self.state())
-    }
-
-    fn sync_names(&self, state: &mut State) -> Result<()> {
-        if state.names_changed && self.defect != Some(Defect::NamesUnsynced) {
-            self.below.sync_directory(folder_of(&state.path))?;
-            state.names_changed = false;
+    /// Makes the names of segments durable, then runs a sync of what they hold. One at a time:
+    /// whoever finds nothing to do comes after it was done.
+    pub fn sync(&self, contents: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _one = lock(&self.syncing);
+        let folder = {
+            let mut state = self.state();
+            let is_due = std::mem::take(&mut state.names_changed);
+            let is_due = is_due && self.defect != Some(Defect::NamesUnsynced);
+            is_due.then(|| folder_of(&state.path).to_path_buf())
+        };
+        if let Some(folder) = folder {
+            let synced = self.below.sync_directory(&folder);
+            synced.inspect_err(|_| self.state().names_changed = true)?;
         }
-        Ok(())
+        contents()
     }
 
-    /// Makes names durable, and what was written into segments, but the last that is used.
-    pub fn settle(&self) -> Result<()> {
-        let mut state = self.state();
-        self.sync_names(&mut state)?;
-        let last = state.used - 1;
-        for (place, segment) in state.segments.iter().enumerate() {
-            if place != last && segment.is_dirty.swap(false, Ordering::AcqRel) {
-                let path = segment_path(&state.path, segment.start);
-                let file = self.below.open(&path, OpenOptions::READ);
-                let synced = file.and_then(|file| file.sync_data());
-                synced.inspect_err(|_| segment.is_dirty.store(true, Ordering::Release))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes segments that lie within a range, but for the first and the last; answers
-    /// whether a segment may have no hole, because another file has it too.
-    pub fn remove_within(&self, start: u64, end: u64) -> Result<impl Fn(u64) -> bool + use<>> {
+    /// Removes segments that lie within a range, but for the first and the last, and finds out
+    /// which of those that were shared still are.
+    pub fn remove_within(&self, start: u64, end: u64) -> Result<()> {
         let mut state = self.state();
         let mut place = 1;
         while place + 1 < state.used {
@@ -245,17 +273,11 @@ impl Row {
                 false => place += 1,
             }
         }
-        let mut shared = Vec::new();
         for segment in state.used().iter().filter(|found| found.is_shared()) {
-            // Its other name may have gone.
             let path = segment_path(&state.path, segment.start);
-            let is_shared = has_other_names(&*self.below, &path)?;
-            segment.share(is_shared);
-            if is_shared {
-                shared.push(segment.start);
-            }
+            segment.share(has_other_names(&*self.below, &path)?);
         }
-        Ok(move |start| shared.contains(&start))
+        Ok(())
     }
 
     fn remove(&self, state: &mut State, place: usize) -> Result<()> {
@@ -279,18 +301,30 @@ impl Row {
         let path = segment_path(&state.path, start);
         if has_other_names(&*self.below, &path)? {
             let copy = with_suffix(&path, COPY_SUFFIX);
-            copy_file(&*self.below, &path, &copy)?;
+            copy_file(&*self.below, &path, &copy, u64::MAX)?;
             self.below.rename(&copy, &path)?;
         }
-        state.segments[place] = Segment::new(start, false);
+        // Another process that reads the file has the shared one open: it finds what is
+        // appended in a segment that it does not know yet.
+        let segment = Segment {
+            is_closed: true,
+            ..Segment::new(start, false)
+        };
+        segment.note_written();
+        state.segments[place] = Arc::new(segment);
         self.change(&mut state);
         Ok(())
     }
 
-    /// Makes another file of the first `length` bytes: of clones, and from the first segment
-    /// on that the file system clones not, of second names. False where there can be none:
-    /// another process that writes the file would not know of the names.
+    /// Makes another file of the first `length` bytes. Segments are cloned or, where the file
+    /// system does not clone, get second names; small ones are copied. False where neither can
+    /// be done: a process that does not write the file must not give names, since the writer
+    /// would not know of them.
     pub fn share_with(&self, to: &Path, length: u64, mut clones: bool) -> Result<bool> {
+        let is_written = self.is_written.load(Ordering::Acquire);
+        if !is_written {
+            self.look_again()?;
+        }
         let state = self.state();
         let within = |segment: &&Arc<Segment>| segment.start < length.max(1);
         for segment in state.used().iter().filter(within) {
@@ -299,13 +333,18 @@ impl Row {
             let there = self.below.metadata(&from)?.map_or(0, |found| found.length);
             let wanted = there.min(length - segment.start);
             clones = clones && self.below.clone_file(&from, &to, wanted)?;
-            if !clones {
-                let may_link = self.is_written.load(Ordering::Acquire) && there == wanted;
-                if !(may_link && self.below.link(&from, &to)?) {
-                    return Ok(false);
-                }
-                segment.share(self.defect != Some(Defect::SharedWritten));
+            if clones {
+                continue;
             }
+            if wanted <= small_bytes(self.segment_bytes) {
+                copy_file(&*self.below, &from, &to, wanted)?;
+                continue;
+            }
+            let may_link = is_written && there == wanted;
+            if !(may_link && self.below.link(&from, &to)?) {
+                return Ok(false);
+            }
+            segment.share(self.defect != Some(Defect::SharedWritten));
         }
         Ok(true)
     }
@@ -315,7 +354,7 @@ fn state(below: &dyn FileSystem, path: &Path) -> Result<State> {
     let starts = find(below, path)?.starts;
     let segment = |start| {
         let is_shared = has_other_names(below, &segment_path(path, start))?;
-        Ok(Segment::new(start, is_shared))
+        Ok(Arc::new(Segment::new(start, is_shared)))
     };
     let segments: Result<Vec<_>> = std::iter::once(0).chain(starts).map(segment).collect();
     let segments = segments?;
@@ -342,19 +381,28 @@ fn has_other_names(below: &dyn FileSystem, path: &Path) -> Result<bool> {
     Ok(below.metadata(path)?.is_some_and(|found| found.links > 1))
 }
 
-/// Copies a file and makes the copy durable, but for its name; holes stay holes.
-fn copy_file(below: &dyn FileSystem, from: &Path, to: &Path) -> Result<()> {
+/// Most bytes of a file's first segment, and of any that a checkpoint copies. So the first is
+/// never shared, which processes lock that read the file, and frequent checkpoints do not
+/// leave a row of tiny segments.
+fn small_bytes(segment_bytes: u64) -> u64 {
+    (segment_bytes / 128).clamp(4096, 1 << 20)
+}
+
+/// Copies the first `most` bytes of a file and makes the copy durable, but for its name; what
+/// is zeros becomes holes.
+fn copy_file(below: &dyn FileSystem, from: &Path, to: &Path, most: u64) -> Result<()> {
     let source = below.open(from, OpenOptions::READ)?;
     let options = OpenOptions {
         truncate: true,
         ..OpenOptions::CREATE
     };
     let copy = below.open(to, options)?;
-    let length = source.length()?;
+    let length = source.length()?.min(most);
     let mut piece = vec![0; COPIED_BYTES.min(length as usize)];
     let mut position = 0;
     while position < length {
-        let count = source.read_at(&mut piece, position)?;
+        let wanted = piece.len().min((length - position) as usize);
+        let count = source.read_at(&mut piece[..wanted], position)?;
         if count == 0 {
             break;
         }

@@ -147,13 +147,19 @@ fn written(above: &dyn FileSystem, bytes: usize) -> Arc<dyn File> {
 fn a_hole_removes_segments_and_a_cut_does() {
     let (below, above) = both();
     let file = written(&*above, 30_000);
-    let all = ["log", "log.2000", "log.4000", "log.6000"];
+    let all = ["log", "log.1000", "log.3000", "log.5000", "log.7000"];
     assert_eq!(names(&*below, "folder"), all);
     file.punch_hole(4096, 14_000).unwrap();
-    assert_eq!(names(&*below, "folder"), ["log", "log.4000", "log.6000"]);
+    assert_eq!(
+        names(&*below, "folder"),
+        ["log", "log.3000", "log.5000", "log.7000"]
+    );
     assert_eq!(content(&*file)[4096..18_096], [0; 14_000]);
     file.set_length(20_000).unwrap();
-    assert_eq!(names(&*below, "folder"), ["log", "log.4000", "log.6000"]);
+    assert_eq!(
+        names(&*below, "folder"),
+        ["log", "log.3000", "log.5000", "log.7000"]
+    );
     let found = above.metadata(FILE.as_ref()).unwrap().unwrap();
     assert_eq!(found.length, 20_000);
     assert!(found.allocated < 20_000, "{}", found.allocated);
@@ -173,10 +179,10 @@ fn shared_segments_stay_as_they_are() {
     assert!(row.share_with("other/log".as_ref(), 20_480, false).unwrap());
     drop(file);
     let file = above.open(FILE.as_ref(), OpenOptions::WRITE).unwrap();
-    assert!(!file.may_overwrite(0));
+    assert!(file.shared_until(9_000) > 9_000);
     file.allocate(20_480, 100).unwrap();
     file.write_at(&[7; 100], 20_480).unwrap();
-    assert!(file.may_overwrite(20_480));
+    assert!(file.shared_until(20_480) == 20_480);
     assert_eq!(names(&*below, "folder").last().unwrap(), "log.5000");
     file.punch_hole(4096, 6_000).unwrap();
     assert_eq!(content(&*file)[..20_480], expected, "it has no hole");
@@ -286,4 +292,46 @@ fn names_of_other_files_are_their_own() {
     for name in ["log.2000", "log.2000.own", "log.own", "log.ff"] {
         assert_eq!(file_of(name), "log");
     }
+}
+
+/// A segment that the file gets a copy of is another file for a process that has it open.
+#[test]
+fn a_reader_finds_what_is_appended_behind_a_segment_that_was_shared() {
+    let (below, above) = both();
+    let file = written(&*above, 9_216);
+    let row = Row::of(&below, FILE.as_ref(), (SEGMENT, None)).unwrap();
+    row.is_written
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(row.share_with("other/log".as_ref(), 9_216, false).unwrap());
+    drop(file);
+    let other = SegmentedFileSystem::new(below.clone(), is_log, SEGMENT);
+    let reader = other.open(FILE.as_ref(), OpenOptions::READ).unwrap();
+    let expected = content(&*reader);
+    // As a recovery that wipes the rest of a block and goes on behind it.
+    let file = above.open(FILE.as_ref(), OpenOptions::WRITE).unwrap();
+    file.write_at(&[0; 200], 9_016).unwrap();
+    file.set_length(9_216).unwrap();
+    file.write_at(&[6; 100], 9_216).unwrap();
+    assert_eq!(reader.read_vec_at(9_216, 100).unwrap(), [6; 100]);
+    assert_eq!(content(&*reader)[..9_016], expected[..9_016]);
+    let copy = above.open("other/log".as_ref(), OpenOptions::READ).unwrap();
+    assert_eq!(content(&*copy), expected);
+}
+
+#[test]
+fn a_rename_that_was_interrupted_can_be_repeated() {
+    let (below, above) = both();
+    let expected = content(&*written(&*above, 30_000));
+    let moved = Path::new("folder/moved");
+    for start in [0x1000, 0x3000] {
+        let (from, to) = (
+            segment_path(FILE.as_ref(), start),
+            segment_path(moved, start),
+        );
+        below.rename(&from, &to).unwrap();
+    }
+    above.rename(FILE.as_ref(), moved).unwrap();
+    let file = above.open(moved, OpenOptions::READ).unwrap();
+    assert_eq!(content(&*file), expected);
+    assert_eq!(names(&*above, "folder"), ["moved"]);
 }
