@@ -457,7 +457,7 @@ impl Core {
         let kept = self.history.kept_files();
         let root = lock(&self.maintenance).root;
         let mut leftovers = leftovers(file_system, &self.path, &root, &kept)?;
-        // What another process reads is removed later.
+        // A file that another process reads is removed later.
         leftovers.retain(|(path, kept)| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let number = format::database_number(&name).filter(|_| kept.is_none());

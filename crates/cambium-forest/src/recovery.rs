@@ -126,7 +126,7 @@ impl Core {
         let is_shared = file.shared_until(accepted.end.saturating_sub(1)) >= accepted.end;
         file.write_at(&vec![0; wiped as usize], accepted.end)?;
         if is_shared {
-            // What follows begins a segment, also for a process that reads the shared one.
+            // The next record begins a segment: a process that has the shared one open finds it.
             file.set_length(next)?;
         }
         file.sync_data()?;

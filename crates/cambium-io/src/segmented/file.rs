@@ -27,7 +27,7 @@ pub(super) struct SegmentedFile {
 /// The segments as this handle has them open.
 #[derive(Debug)]
 struct Parts {
-    /// Of the row.
+    /// The row's version that these are of.
     version: u64,
     parts: Vec<Part>,
     /// Where the last segment has to end.
@@ -351,7 +351,7 @@ impl File for SegmentedFile {
         self.row.sync(|| {
             parts.parts.iter().try_for_each(|part| {
                 let sync = || part.file.sync_data();
-                // Who only reads does not know what others have written.
+                // A handle that only reads does not know what other processes have written.
                 match self.options.write {
                     true => part.segment.sync(sync),
                     false => sync(),

@@ -340,7 +340,7 @@ impl FileSystem for SegmentedFileSystem {
 
     fn link(&self, from: &Path, to: &Path) -> Result<bool> {
         match self.takes(from) {
-            // What is appended later would be found by one of the two names alone.
+            // Only one of the two names would lead to segments that come later.
             true => Ok(false),
             false => self.below.link(from, to),
         }

@@ -22,7 +22,7 @@ pub(super) struct Segment {
     pub start: u64,
     /// Another file may have it too: it is not changed.
     is_shared: AtomicBool,
-    /// What is appended begins another segment.
+    /// The next append begins another segment.
     is_closed: bool,
     /// It may hold bytes that no sync covers.
     is_dirty: AtomicBool,
@@ -92,7 +92,7 @@ pub(super) struct Row {
     state: Mutex<State>,
 }
 
-/// What the lock of a row guards.
+/// The state of a row, under its lock.
 #[derive(Debug)]
 pub(super) struct State {
     pub path: PathBuf,

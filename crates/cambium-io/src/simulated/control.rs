@@ -14,7 +14,7 @@ use super::state::State;
 use crate::memory::image::CHUNK_BYTES;
 use crate::memory::tree::{Entry, normalize};
 
-/// What the files of a simulated disk can share, each with what stands before it.
+/// What the files of a simulated disk can share; each step includes the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sharing {
     /// Nothing.
