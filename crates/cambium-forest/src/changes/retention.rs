@@ -154,10 +154,10 @@ impl Core {
         let path = format::database_path(&self.path, file.file.number);
         let file_system = &self.environment.file_system;
         let beside_readers = self.has_bug(SeededBug::HistoryFreedBesideReaders);
-        let _alone = match beside_readers {
-            true => None,
-            false => Some(file_system.lock(&path, LockMode::Alone)?),
-        };
+        if !beside_readers {
+            // The superblock names another file: no process locks this one from now on.
+            drop(file_system.lock(&path, LockMode::Alone)?);
+        }
         let handle = file_system.open(&path, OpenOptions::WRITE)?;
         // What was taken ahead of the log's end, too.
         handle.set_length(file.end)?;

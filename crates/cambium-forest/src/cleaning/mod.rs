@@ -441,7 +441,9 @@ impl Core {
     /// `Locked` while another process reads the file.
     pub fn punch(&self, database: &Database, until: u64) -> Result<bool> {
         let file_system = &self.environment.file_system;
-        let _alone = file_system.lock(database.path(), LockMode::Alone)?;
+        // A process that locks the file from now on reads the superblock again, which names a
+        // header that does not reach the hole: it need not wait until that is made.
+        drop(file_system.lock(database.path(), LockMode::Alone)?);
         let first = database.shape.first_offset();
         let file = database.log.file();
         let hole = until.saturating_sub(first);

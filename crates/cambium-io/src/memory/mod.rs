@@ -120,12 +120,17 @@ impl FileSystem for MemoryFileSystem {
                 allocated: 0,
                 links: 1,
             },
-            Entry::File(node) => Metadata {
-                kind: FileKind::File,
-                length: node.read().length(),
-                allocated: node.read().allocated_bytes(),
-                links: names.count(|other| Arc::ptr_eq(other, &node)),
-            },
+            Entry::File(node) => {
+                let links = names.count(|other| Arc::ptr_eq(other, &node));
+                // One guard: a second would wait for a writer that waits for the first.
+                let image = node.read();
+                Metadata {
+                    kind: FileKind::File,
+                    length: image.length(),
+                    allocated: image.allocated_bytes(),
+                    links,
+                }
+            }
         }))
     }
 
