@@ -385,7 +385,8 @@ fn has_other_names(below: &dyn FileSystem, path: &Path) -> Result<bool> {
 /// never shared, which processes lock that read the file, and frequent checkpoints do not
 /// leave a row of tiny segments.
 fn small_bytes(segment_bytes: u64) -> u64 {
-    (segment_bytes / 128).clamp(4096, 1 << 20)
+    // Whole blocks of any device: direct I/O goes up to the limit of a segment, and on behind it.
+    (segment_bytes / 128 / 4096 * 4096).clamp(4096, 1 << 20)
 }
 
 /// Copies the first `most` bytes of a file and makes the copy durable, but for its name; what

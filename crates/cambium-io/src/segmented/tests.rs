@@ -335,3 +335,25 @@ fn a_rename_that_was_interrupted_can_be_repeated() {
     assert_eq!(content(&*file), expected);
     assert_eq!(names(&*above, "folder"), ["moved"]);
 }
+
+/// A direct write goes up to the end of a segment and on in the next, whatever length segments
+/// have.
+#[test]
+fn direct_writes_cross_segments_of_any_length() {
+    for segment_bytes in [11_696_042, 1_000_001, 5_000] {
+        let below = Environment::memory().file_system;
+        below.create_directory("folder".as_ref()).unwrap();
+        let above = SegmentedFileSystem::new(below.clone(), is_log, segment_bytes);
+        let file = above
+            .open(FILE.as_ref(), OpenOptions::CREATE.direct())
+            .unwrap();
+        let mut bytes = AlignedBuffer::new(64 << 10, 4096);
+        bytes.fill(7);
+        for offset in 0..6 {
+            file.write_at(&bytes, offset * (64 << 10)).unwrap();
+        }
+        assert!(names(&*below, "folder").len() > 1);
+        let plain = above.open(FILE.as_ref(), OpenOptions::READ).unwrap();
+        assert!(content(&*plain).iter().all(|&byte| byte == 7));
+    }
+}
