@@ -32,8 +32,9 @@ pub(crate) fn back_up(
     progress: &dyn ProgressSink,
 ) -> Result<SequenceNumber> {
     core.check_open()?;
-    // What lies in the files after a failure is not known; what can be read is.
-    if core.health.is_of_reader() || core.check_sound().is_ok() {
+    // What lies in the files after a failure is not known; what can be read is. Beside a process
+    // that writes, superblock and log would be of different moments.
+    if !core.health.is_of_reader() && core.check_sound().is_ok() {
         if let Some(last) = clone_store(core, destination, progress)? {
             return Ok(last);
         }
@@ -49,12 +50,10 @@ fn clone_store(
 ) -> Result<Option<SequenceNumber>> {
     let (environment, store) = (&core.environment, core.home.store);
     let files = &environment.file_system;
-    if !core.health.is_of_reader() {
-        // The file system writes back what it shares: most of it before writers wait.
-        match core.write_request(WriteRequest::new(Vec::new(), Durability::Synced)) {
-            Err(error) if error.is_no_space() || core.check_sound().is_err() => return Ok(None),
-            synced => _ = synced?,
-        }
+    // The file system writes back what it shares: most of it before writers wait.
+    match core.write_request(WriteRequest::new(Vec::new(), Durability::Synced)) {
+        Err(error) if error.is_no_space() || core.check_sound().is_err() => return Ok(None),
+        synced => _ = synced?,
     }
     make_checkpoint(files, &core.path, destination, is_ours, |held| {
         let Some(last) = core.clone_files_into(destination)? else {
@@ -76,9 +75,7 @@ impl Core {
         let maintenance = lock(&self.maintenance);
         let writer = lock(&self.writer);
         let log = &self.view.load().database.log;
-        if !self.health.is_of_reader() {
-            log.end_file().map_err(|error| self.unless_full(error))?;
-        }
+        log.end_file().map_err(|error| self.unless_full(error))?;
         let files = &*self.environment.file_system;
         let header = &maintenance.header;
         let is_named = |number| {
