@@ -32,8 +32,8 @@ pub(crate) fn back_up(
     progress: &dyn ProgressSink,
 ) -> Result<SequenceNumber> {
     core.check_open()?;
-    // What lies in the files after a failure is not known; what can be read is. Beside a process
-    // that writes, superblock and log would be of different moments.
+    // After a failure the content of the files is unknown, and entries can still be read. Beside
+    // a process that writes, superblock and log would be of different moments.
     if !core.health.is_of_reader() && core.check_sound().is_ok() {
         if let Some(last) = clone_store(core, destination, progress)? {
             return Ok(last);

@@ -269,6 +269,18 @@ pub struct FilePart {
     pub next: u64,
 }
 
+impl FilePart {
+    /// A byte of a file that only watches another one.
+    pub fn whole(file: &Arc<dyn File>, offset: u64) -> Self {
+        FilePart {
+            file: file.clone(),
+            offset,
+            length: u64::MAX,
+            next: u64::MAX,
+        }
+    }
+}
+
 /// An open file. Calls take `&self`: any number of threads may read and write
 /// at places of their own.
 pub trait File: Send + Sync + fmt::Debug {
@@ -412,6 +424,14 @@ pub trait File: Send + Sync + fmt::Debug {
             ),
         ))
     }
+}
+
+/// True if a file may have another name than this one.
+///
+/// # Errors
+/// Those of the file system.
+pub fn has_other_names(files: &dyn FileSystem, path: &Path) -> Result<bool> {
+    Ok(files.metadata(path)?.is_none_or(|found| found.links > 1))
 }
 
 /// Writes several buffers one after the other, one alone as such.

@@ -503,12 +503,7 @@ impl File for RecordingFile {
     }
 
     fn part_at(&self, offset: u64) -> Option<FilePart> {
-        Some(FilePart {
-            file: self.inner.clone(),
-            offset,
-            length: u64::MAX,
-            next: u64::MAX,
-        })
+        Some(FilePart::whole(&self.inner, offset))
     }
 }
 

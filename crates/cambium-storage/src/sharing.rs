@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_base::{Error, Result};
+pub use cambium_io::file_system::has_other_names;
 use cambium_io::{FileKind, FileLock, FileSystem, OpenOptions};
 
 use crate::creation::{Creation, Making};
@@ -103,14 +104,6 @@ pub fn copy_synced(files: &dyn FileSystem, from: &Path, to: &Path, length: u64) 
         position += bytes as u64;
     }
     copy.sync_data()
-}
-
-/// True if a file may have another name than this one.
-///
-/// # Errors
-/// Those of the file system.
-pub fn has_other_names(files: &dyn FileSystem, path: &Path) -> Result<bool> {
-    Ok(files.metadata(path)?.is_none_or(|found| found.links > 1))
 }
 
 /// Makes the files of a folder durable, and their names.

@@ -129,7 +129,7 @@ impl Form {
     /// The compressed body, and how many bytes it was before.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A text that says what is wrong with it.
     pub fn packed<'a>(&self, stored: &'a [u8]) -> Result<Packed<'a>, String> {
         Packed::of(&stored[..self.body_bytes])
     }
@@ -137,7 +137,7 @@ impl Form {
     /// Writes the body before compression into a buffer of its length.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A text that says what is wrong with it.
     pub fn decompress(
         &self,
         dictionary: Option<&Dictionary>,

@@ -80,7 +80,7 @@ fn space(folder: &Path) -> std::io::Result<u64> {
     Ok(bytes)
 }
 
-/// What one store took.
+/// A store, and the space and time that it took.
 struct Measured {
     store: Store,
     folder: PathBuf,

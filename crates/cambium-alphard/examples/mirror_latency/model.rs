@@ -117,12 +117,7 @@ impl File for Device {
         self.below.alignment()
     }
     fn part_at(&self, offset: u64) -> Option<FilePart> {
-        Some(FilePart {
-            file: self.below.clone(),
-            offset,
-            length: u64::MAX,
-            next: u64::MAX,
-        })
+        Some(FilePart::whole(&self.below, offset))
     }
 }
 

@@ -228,11 +228,14 @@ impl Tuning {
         let files = &environment.file_system;
         // Backups pass the environment of an open store, which has segments already.
         let below = files.below().unwrap_or(files).clone();
-        let defect = self.seeded_bug.is(SeededBug::SegmentNamesUnsynced);
-        let defect = defect.then_some(Defect::NamesUnsynced).or(self
-            .seeded_bug
-            .is(SeededBug::SharedSegmentsWritten)
-            .then_some(Defect::SharedWritten));
+        let defects = [
+            (SeededBug::SegmentNamesUnsynced, Defect::NamesUnsynced),
+            (SeededBug::SharedSegmentsWritten, Defect::SharedWritten),
+        ];
+        let defect = defects
+            .into_iter()
+            .find(|(bug, _)| self.seeded_bug.is(*bug));
+        let defect = defect.map(|(_, defect)| defect);
         let segmented =
             SegmentedFileSystem::new(below, crate::format::is_segmented, self.segment_bytes)
                 .with_defect(defect);

@@ -244,6 +244,13 @@ impl SegmentedFile {
         }
     }
 
+    /// The segment that takes all bytes of a write and is long enough for them, if one is.
+    fn writable_part(&self, offset: u64, length: usize) -> Result<Option<Part>> {
+        let (part, room) = self.writable(offset)?;
+        let room = room.min(part.length.saturating_sub(part.within(offset)));
+        Ok((length as u64 <= room).then_some(part))
+    }
+
     fn unit(&self) -> u64 {
         let alignment = self.alignment();
         alignment.offset.max(alignment.memory) as u64
@@ -332,8 +339,7 @@ impl File for SegmentedFile {
 
     fn write_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
         let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let (part, room) = self.writable(offset)?;
-        if length as u64 <= room.min(part.length.saturating_sub(part.within(offset))) {
+        if let Some(part) = self.writable_part(offset, length)? {
             let written = part.file.write_vectored_at(buffers, part.within(offset));
             part.segment.note_written();
             return written;
@@ -378,8 +384,7 @@ impl File for SegmentedFile {
 
     fn write_synced_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
         let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        let (part, room) = self.writable(offset)?;
-        if length as u64 <= room.min(part.length.saturating_sub(part.within(offset))) {
+        if let Some(part) = self.writable_part(offset, length)? {
             self.row.sync(|| Ok(()))?;
             return part.file.write_synced_at(buffers, part.within(offset));
         }

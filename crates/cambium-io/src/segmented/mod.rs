@@ -132,7 +132,7 @@ pub enum Defect {
     SharedWritten,
 }
 
-/// What a folder holds of one file.
+/// The names in a folder that belong to one file.
 #[derive(Debug, Default)]
 struct Found {
     /// Where segments behind the first begin, in order.

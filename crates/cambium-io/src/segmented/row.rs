@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cambium_base::Result;
 
 use super::{COPY_SUFFIX, Defect, find, folder_of, is_missing, segment_path, with_suffix};
-use crate::file_system::{File, FileSystem, OpenOptions};
+use crate::file_system::{File, FileSystem, OpenOptions, has_other_names};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock};
 
@@ -152,7 +152,7 @@ impl Row {
 
     fn change(&self, state: &mut State) {
         state.names_changed = true;
-        self.version.fetch_add(1, Ordering::AcqRel);
+        self.resized();
     }
 
     /// The file was made anew: of its segments, the first alone is there.
@@ -188,7 +188,7 @@ impl Row {
         is_any |= used > state.used;
         state.used = state.used.max(used);
         if is_any {
-            self.version.fetch_add(1, Ordering::AcqRel);
+            self.resized();
         }
         Ok(is_any)
     }
@@ -236,7 +236,7 @@ impl Row {
         self.resized();
     }
 
-    /// Has handles look at the lengths of segments again.
+    /// Has handles look at the segments and their lengths again.
     pub fn resized(&self) {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
@@ -375,10 +375,6 @@ fn used(below: &dyn FileSystem, path: &Path, segments: &[Arc<Segment>]) -> Resul
         }
     }
     Ok(1)
-}
-
-fn has_other_names(below: &dyn FileSystem, path: &Path) -> Result<bool> {
-    Ok(below.metadata(path)?.is_some_and(|found| found.links > 1))
 }
 
 /// Most bytes of a file's first segment, and of any that a checkpoint copies. So the first is

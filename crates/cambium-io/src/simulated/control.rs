@@ -14,7 +14,7 @@ use super::state::State;
 use crate::memory::image::CHUNK_BYTES;
 use crate::memory::tree::{Entry, normalize};
 
-/// What the files of a simulated disk can share; each step includes the one before.
+/// How files of a simulated disk share bytes; each step includes the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sharing {
     /// Nothing.
@@ -142,7 +142,7 @@ impl SimulatedDisk {
         self.shared.lock().used_chunks() * CHUNK_BYTES as u64
     }
 
-    /// What files can share; all of it at first.
+    /// Sets how files share bytes; at first in each way.
     pub fn set_sharing(&self, sharing: Sharing) {
         self.shared.lock().shares = sharing;
     }

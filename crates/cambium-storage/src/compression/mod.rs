@@ -188,10 +188,10 @@ pub struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// What [`Compression::compress`] and [`Dictionary::compress`] return.
+    /// Takes bytes that [`Compression::compress`] or [`Dictionary::compress`] made.
     ///
     /// # Errors
-    /// What is wrong, in words: the caller knows the file.
+    /// A text that says what is wrong; the caller knows the file.
     pub fn of(packed: &'a [u8]) -> Result<Self, String> {
         let Some((length, body)) = packed.split_at_checked(LENGTH_BYTES) else {
             return Err("compressed bytes without their length".to_owned());
@@ -215,7 +215,7 @@ impl<'a> Packed<'a> {
     /// [`Compression::number`].
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A text that says what is wrong.
     pub fn decompress(
         &self,
         number: u8,

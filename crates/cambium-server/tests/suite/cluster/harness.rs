@@ -180,7 +180,7 @@ pub struct Cluster {
     pub is_direct: bool,
     /// Given to nodes that start from now on.
     pub extra: Vec<String>,
-    /// What clients trust, in PEM, if the nodes speak TLS.
+    /// Certificates that clients trust, in PEM, if the nodes speak TLS.
     pub authority: Option<String>,
     /// Where the nodes write their logs; only errors, to the test's own output, without it.
     pub logs: Option<PathBuf>,
