@@ -153,6 +153,13 @@ impl EntryCache {
         self.values.remove(key);
     }
 
+    /// Forgets the keys of a range, under the same condition. Takes time for each key or each
+    /// line, whichever are fewer.
+    pub fn remove_range(&self, first: u64, last: u64) {
+        self.small.remove_range(first, last);
+        self.values.remove_range(first, last);
+    }
+
     /// Bytes in use.
     pub fn bytes(&self) -> u64 {
         let buckets = self.buckets.as_ref().map_or(0, |cache| cache.weight());

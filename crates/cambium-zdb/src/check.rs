@@ -5,7 +5,7 @@
 //! log: it must point at the newest entry of its key. After a crash, what
 //! recovery would drop is a note; what it would miss is damage.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,17 +21,18 @@ use crate::catalog::{TableEntry, UNCOUNTED};
 use crate::changes::past::KeptFile;
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
-use crate::format::FORMAT_VERSION;
+use crate::format::{FORMAT_VERSION, kind};
 use crate::open::{FORMAT, attach};
 use crate::options::{Keys, Tuning};
 use crate::rebuild::{FileContent, read_content};
 use crate::table::Table;
+use crate::tails::Found;
 
 /// The entries that the next opening replays.
 #[derive(Default)]
 struct Tail {
-    /// For each key whether it has an entry afterwards.
-    keys: HashMap<u64, bool>,
+    /// For each key that they change whether it has an entry afterwards.
+    keys: BTreeMap<u64, bool>,
     /// How many string keys come, less those that go.
     string_keys: i64,
 }
@@ -95,7 +96,7 @@ pub(crate) fn check_open_store(
     }
     check.report.entries = 0;
     let mut failure = None;
-    core.for_each_key(0, None, |key| {
+    core.for_each_key(|key| {
         match core.read_latest(key) {
             Ok(_) => check.report.entries += 1,
             Err(error) => {
@@ -250,8 +251,39 @@ impl StoreCheck<'_> {
             );
             self.damage(&self.core.path.clone(), 0, what)?;
         }
-        let (keys, string_keys) = accepted.outcome();
+        let string_keys = accepted.string_keys();
+        let keys = match self.core.shape.keys {
+            Keys::Integer => self.changed_keys(&accepted.entries)?,
+            Keys::String => BTreeMap::new(),
+        };
         Ok(Tail { keys, string_keys })
+    }
+
+    /// For each key that entries change whether it has an entry afterwards.
+    fn changed_keys(&mut self, entries: &[Found]) -> Result<BTreeMap<u64, bool>> {
+        let mut keys = BTreeMap::new();
+        for found in entries {
+            if found.kind != kind::DELETE_RANGE {
+                keys.insert(found.key, found.kind == kind::PUT);
+                continue;
+            }
+            let Ok(Some(table)) = self.core.table(self.core.table_number(found.key)) else {
+                continue;
+            };
+            if let Err(error) = table.load_within(found.key, found.last) {
+                self.report.take(error)?;
+                continue;
+            }
+            let place = table.place_of(found.key);
+            let range = (found.key, found.last);
+            for (key, is_live) in keys.range_mut(found.key..=found.last) {
+                *is_live &=
+                    self.core.table_number(*key) != table.number || table.place_of(*key) != place;
+            }
+            let live = table.live_within(range, Some(place));
+            keys.extend(live.map(|key| (key, false)));
+        }
+        Ok(keys)
     }
 
     /// Holds the index of a table against its data files, both ways, and the

@@ -28,7 +28,7 @@ use crate::core::{Core, Writer, lock};
 use crate::data_file::DataFile;
 use crate::format::{
     ENTRY_PREFIX_BYTES, FRAME_ENTRY_BYTES, FRAME_HEAD_BYTES, FrameEntry, encode_frame_entry,
-    entry_prefix, frame_head, kind,
+    entry_prefix, frame_head, kind, range_bounds, range_keys,
 };
 use crate::options::Keys;
 use crate::seeded_bug::SeededBug;
@@ -55,13 +55,15 @@ impl Target {
     }
 }
 
-/// A change of one key on its way to the device.
+/// A change of a key, or of the keys of a range in a data file, on its way to the device.
 pub(crate) struct Entry<'v> {
+    pub kind: u8,
     pub key: u64,
+    /// The last key of a removed range; else the key.
+    pub last: u64,
     pub value: Cow<'v, [u8]>,
     /// Its table, in the targets of the group.
     pub target: usize,
-    pub removes: bool,
     pub flags: u8,
     pub auxiliary: u32,
     pub batch_index: u32,
@@ -74,10 +76,11 @@ impl<'v> Entry<'v> {
     /// A put on its own.
     pub fn put(key: u64, value: impl Into<Cow<'v, [u8]>>, target: usize) -> Self {
         Entry {
+            kind: kind::PUT,
             key,
+            last: key,
             value: value.into(),
             target,
-            removes: false,
             flags: 0,
             auxiliary: 0,
             batch_index: 0,
@@ -86,10 +89,19 @@ impl<'v> Entry<'v> {
         }
     }
 
-    fn kind(&self) -> u8 {
-        match self.removes {
-            true => kind::DELETE,
-            false => kind::PUT,
+    fn removes(&self) -> bool {
+        self.kind != kind::PUT
+    }
+
+    fn is_range(&self) -> bool {
+        self.kind == kind::DELETE_RANGE
+    }
+
+    /// The same for the validation of transactions.
+    fn written(&self) -> Written<'_> {
+        match range_bounds(&self.value).filter(|_| self.is_range()) {
+            Some((from, to)) => Written::RangeOf(0, from, to),
+            None => Written::IntegerKey(self.key),
         }
     }
 }
@@ -136,7 +148,7 @@ impl Core {
 
     fn header_of(&self, writer: &Writer, entry: &Entry<'_>, index: usize) -> RecordHeader {
         RecordHeader {
-            kind: entry.kind(),
+            kind: entry.kind,
             flags: entry.flags,
             attempt: writer.attempt,
             sequence: SequenceNumber(writer.next_sequence + index as u64),
@@ -155,7 +167,7 @@ impl Core {
         let [entry] = &mut *group.entries else {
             return None;
         };
-        let unlogged = entry.removes && self.has_bug(SeededBug::DeleteUnlogged);
+        let unlogged = entry.removes() && self.has_bug(SeededBug::DeleteUnlogged);
         if group.durability != Durability::Written || writer.any_buffered || unlogged {
             return None;
         }
@@ -247,7 +259,7 @@ impl Core {
             share.file.log.append_several(|log| {
                 for &index in &share.entries {
                     let entry = &mut group.entries[index];
-                    if entry.removes && self.has_bug(SeededBug::DeleteUnlogged) {
+                    if entry.removes() && self.has_bug(SeededBug::DeleteUnlogged) {
                         continue;
                     }
                     let header = self.header_of(writer, entry, index);
@@ -282,7 +294,7 @@ impl Core {
         payload.reserve(bytes as usize);
         for entry in &*group.entries {
             let framed = FrameEntry {
-                kind: entry.kind(),
+                kind: entry.kind,
                 flags: entry.flags,
                 auxiliary: entry.auxiliary,
                 key: entry.key,
@@ -479,9 +491,8 @@ impl Core {
     fn apply(&self, group: &Group<'_, '_>, first: u64) {
         let _applying = lock(&self.apply);
         if self.shape.keys == Keys::Integer {
-            let keys = group.entries.iter();
-            let keys = keys.map(|entry| Written::IntegerKey(entry.key));
-            self.recent.note((first..).zip(keys));
+            let written = group.entries.iter().map(Entry::written);
+            self.recent.note((first..).zip(written));
         }
         let mut start = 0;
         for &count in group.counts {
@@ -508,10 +519,18 @@ impl Core {
     /// Keeps what snapshots may need.
     fn keep_replaced(&self, targets: &[Arc<Target>], entries: &[Entry<'_>], first: u64) {
         for (sequence, entry) in (first..).zip(entries) {
-            // The writer has loaded the piece, so this cannot fail.
-            let before = targets[entry.target].table.locate(entry.key);
-            self.history
-                .keep(entry.key, sequence, before.unwrap_or_default());
+            let table = &targets[entry.target].table;
+            // The writer has loaded the pieces, so this cannot fail.
+            let keep = |key| {
+                let before = table.locate(key).unwrap_or_default();
+                self.history.keep(key, sequence, before);
+            };
+            match entry.is_range() {
+                true => table
+                    .live_within((entry.key, entry.last), Some(table.place_of(entry.key)))
+                    .for_each(keep),
+                false => keep(entry.key),
+            }
         }
     }
 
@@ -525,9 +544,11 @@ impl Core {
     /// meanwhile.
     fn publish(&self, targets: &[Arc<Target>], entries: &[Entry<'_>], last: u64) {
         let outside = self.has_bug(SeededBug::CacheOutsideLocks) && entries.len() > 1;
+        let ranges = entries.iter().take_while(|entry| entry.is_range());
+        let (ranges, entries) = entries.split_at(ranges.count());
         let forget = |entry: &Entry<'_>| self.cache.remove(entry.key);
         let refresh = || {
-            let puts = entries.iter().filter(|entry| !entry.removes);
+            let puts = entries.iter().filter(|entry| !entry.removes());
             puts.for_each(|entry| self.cache.update(entry.key, &entry.value));
         };
         let was_warm = self.cache.has_values();
@@ -535,16 +556,23 @@ impl Core {
             entries.iter().for_each(forget);
         }
         let mut locked = LockedPieces::default();
+        for range in ranges {
+            let target = &targets[range.target];
+            let place = target.table.place_of(range.key);
+            let deleted = locked.delete_range(&target.table, (range.key, range.last), place);
+            target.file_of(range.key).count_range(deleted);
+        }
+        self.forget_ranges(ranges);
         let mut point_at = |entry: &Entry<'_>| {
             let target = &targets[entry.target];
-            let slot = match entry.removes {
+            let slot = match entry.removes() {
                 true => Slot::Deleted,
                 false => Slot::Position(entry.position),
             };
             let before = locked.set(&target.table, entry.key, slot);
             target.file_of(entry.key).count_entry(before, slot);
             // A put on its own is cached below in any case.
-            if (entries.len() > 1 || entry.removes) && !outside && self.cache.has_values() {
+            if (entries.len() > 1 || entry.removes()) && !outside && self.cache.has_values() {
                 forget(entry);
             }
         };
@@ -563,6 +591,18 @@ impl Core {
         drop(locked);
         if outside && was_warm {
             refresh();
+        }
+    }
+
+    /// Takes the values of removed ranges out of the cache, under the locks of their pieces.
+    fn forget_ranges(&self, ranges: &[Entry<'_>]) {
+        // The entries of one range follow one another.
+        let same = |one: &Entry<'_>, next: &Entry<'_>| one.value == next.value;
+        for range in ranges.chunk_by(same) {
+            let keys = range.first().and_then(|entry| range_keys(&entry.value));
+            if let Some((from, last)) = keys.filter(|_| self.cache.has_values()) {
+                self.cache.remove_range(from, last);
+            }
         }
     }
 

@@ -237,6 +237,16 @@ impl DataFile {
         }
     }
 
+    /// Counts an entry that removes the live entries of a range. The caller holds the writer
+    /// lock.
+    pub fn count_range(&self, deleted: u64) {
+        let entries = self.entries.load(Ordering::Relaxed);
+        self.entries.store(entries + 1, Ordering::Relaxed);
+        let live = self.live.load(Ordering::Relaxed);
+        self.live
+            .store(live.wrapping_sub(deleted), Ordering::Relaxed);
+    }
+
     /// Percent of the entries that are stale.
     pub fn stale_percent(&self) -> u64 {
         let entries = self.entries.load(Ordering::Relaxed);

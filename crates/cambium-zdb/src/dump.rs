@@ -169,12 +169,10 @@ fn list_records(log: &cambium_storage::log::LogFile, from: u64, to: &mut dyn Wri
                     kind::DELETE => "delete",
                     kind::FRAME => "frame",
                     kind::CUT => "cut",
+                    kind::DELETE_RANGE => "delete range",
                     _ => "unknown",
                 };
-                let key = match header.kind {
-                    kind::PUT | kind::DELETE => entry_key(record.prefix()),
-                    _ => None,
-                };
+                let key = entry_key(record.prefix()).filter(|_| kind::is_entry(header.kind));
                 writeln!(
                     to,
                     "{:>12}  {what:<7} entry {:<8} session {} batch {}+{} payload {} bytes{}",

@@ -154,10 +154,7 @@ impl ZdbStore {
                     ranges = true;
                     match integer_bounds(&range) {
                         None => continue,
-                        Some((from, last)) => Change::DeleteRange {
-                            from,
-                            to: last.checked_add(1),
-                        },
+                        Some((from, last)) => Change::DeleteRange { from, last },
                     }
                 }
             });

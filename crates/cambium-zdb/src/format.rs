@@ -30,11 +30,12 @@ use cambium_base::{Error, FileNumber, Result, StoreId};
 use cambium_io::{FileSystem, OpenOptions};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::log::LogGeometry;
+use cambium_storage::record::RecordHeader;
 
 use crate::options::Shape;
 
 /// Newest format this program reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// Begins every data file.
 pub const DATA_MAGIC: [u8; 8] = *b"CMBMdata";
 /// Begins every index file.
@@ -53,6 +54,13 @@ pub mod kind {
     /// A recovery cut the file: entries from the offset in the payload to this
     /// record do not count.
     pub const CUT: u8 = 4;
+    /// An entry: all keys of a range that belong to the data file are removed.
+    pub const DELETE_RANGE: u8 = 5;
+
+    /// True for the records of a data file that have a key and a sequence number.
+    pub fn is_entry(kind: u8) -> bool {
+        matches!(kind, PUT | DELETE | DELETE_RANGE)
+    }
 }
 
 /// Flag of an entry that is part of a bucket's split: its key is one of the
@@ -65,7 +73,7 @@ pub const ENTRY_PREFIX_BYTES: usize = 16;
 /// An entry's payload.
 pub const ENTRY_LAYOUT: Layout = Layout {
     name: "Entry payload",
-    about: "Behind the record header in a data file; the value follows. A removal of an integer key has no value. For string keys the value is a bucket: how many keys it has (4 bytes), how many of them, the last ones, this write put (4), then for each key its length (4), its value's length (4), key and value; after them come the keys that this write deleted, each with its length (4) before it. The removal of a bucket that becomes empty has such a value too.",
+    about: "Behind the record header in a data file; the value follows. A removal of an integer key has no value. For string keys the value is a bucket: how many keys it has (4 bytes), how many of them, the last ones, this write put (4), then for each key its length (4), its value's length (4), key and value; after them come the keys that this write deleted, each with its length (4) before it. The removal of a bucket that becomes empty has such a value too. A removal of a range has the first of its keys that belong to the data file, and as value the range's bounds as the caller gives them, big-endian: the first key (8) and the first key after the range (8), which is missing where the range is open. It removes the keys of its data file that lie in the range.",
     fields: &[
         field(0, 8, "time", "nanoseconds since 1970 when it was written; for people, never for order"),
         field(8, 8, "key", "the integer key, or the bucket's number"),
@@ -298,6 +306,44 @@ pub fn entry_prefix(time: u64, key: u64) -> [u8; ENTRY_PREFIX_BYTES] {
     bytes[..8].copy_from_slice(&time.to_le_bytes());
     bytes[8..].copy_from_slice(&key.to_le_bytes());
     bytes
+}
+
+/// The value of an entry that removes a range.
+pub fn range_value(from: u64, last: u64) -> Vec<u8> {
+    let mut value = from.to_be_bytes().to_vec();
+    let to = last.checked_add(1);
+    value.extend(to.map(u64::to_be_bytes).iter().flatten());
+    value
+}
+
+/// The bounds of a range in such a value, as keys; the second may be open.
+pub fn range_bounds(value: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+    match value.len() {
+        8 => Some((value, None)),
+        16 => Some((&value[..8], Some(&value[8..]))),
+        _ => None,
+    }
+}
+
+/// The first and the last key of a range in such a value.
+pub fn range_keys(value: &[u8]) -> Option<(u64, u64)> {
+    let number = |key: &[u8]| key.try_into().ok().map(u64::from_be_bytes);
+    let (from, to) = range_bounds(value)?;
+    let last = to.map_or(Some(u64::MAX), |to| number(to)?.checked_sub(1))?;
+    Some((number(from)?, last))
+}
+
+/// First and last key of an entry, whose payload begins with `prefix`; `None` where it is none.
+pub fn entry_bounds(header: &RecordHeader, prefix: &[u8]) -> Option<(u64, u64)> {
+    let key = entry_key(prefix)?;
+    match header.kind {
+        kind::DELETE_RANGE => {
+            let value = prefix.get(ENTRY_PREFIX_BYTES..header.payload_bytes as usize)?;
+            let (from, last) = range_keys(value)?;
+            (from..=last).contains(&key).then_some((key, last))
+        }
+        _ => Some((key, key)),
+    }
 }
 
 /// The key of an entry's payload, or `None` where it is too short.

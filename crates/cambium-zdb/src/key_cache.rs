@@ -160,10 +160,31 @@ impl KeyCache {
     /// Takes a key out: its slot changes. The caller holds the exclusive lock
     /// of its piece.
     pub fn remove(&self, key: u64) {
+        self.remove_in_line(key, |found| found == key);
+    }
+
+    /// Takes the keys of a range out, under the same condition.
+    pub fn remove_range(&self, first: u64, last: u64) {
+        let lines = (self.chunks.len() * LINES_PER_CHUNK) as u64;
+        let (mut offset, lines) = (0, lines.min((last - first).saturating_add(1)));
+        while offset < lines {
+            let key = first.wrapping_add(offset);
+            let line = (key & self.mask) as usize;
+            let is_empty = self.chunks[line / LINES_PER_CHUNK].get().is_none();
+            offset += match is_empty {
+                true => LINES_PER_CHUNK - line % LINES_PER_CHUNK,
+                false => 1,
+            } as u64;
+            self.remove_in_line(key, |found| (first..=last).contains(&found));
+        }
+    }
+
+    /// Takes the key out that is in the line of `key`, if `goes` says so.
+    fn remove_in_line(&self, key: u64, goes: impl Fn(u64) -> bool) {
         let Some(line) = self.line(key) else { return };
         let before = {
             let mut line = lock(line);
-            if line.key != key {
+            if !goes(line.key) {
                 return;
             }
             line.value.take()
@@ -234,7 +255,9 @@ mod tests {
         assert!(cache.get(5, u64::MAX).is_some());
         cache.fill(5 + lines, 71, &value(2, 100), BOUND);
         assert_eq!(cache.get(5, u64::MAX), None);
-        cache.remove(5 + lines);
+        cache.remove_range(5, 4 + lines);
+        assert!(cache.get(5 + lines, u64::MAX).is_some());
+        cache.remove_range(6, 2 * lines);
         assert_eq!(cache.get(5 + lines, u64::MAX), None);
         assert_eq!(cache.bytes(), CHUNK_BYTES);
     }

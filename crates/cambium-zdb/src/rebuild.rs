@@ -1,12 +1,13 @@
 //! Rebuilding a lost index from the data files: the log is the truth.
 //!
 //! Each data file is read once, from its first record to where replay begins.
-//! For each key the entry with the highest sequence number counts. A `CUT`
+//! For each key the entry with the highest sequence number counts, be it the removal of a
+//! range that holds the key: each data file has the removals of its own keys. A `CUT`
 //! record takes back what an earlier recovery cut off. Keys of different files
 //! are different keys, so the files are read side by side where the
 //! environment runs tasks.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use cambium_api::{Progress, ProgressSink};
@@ -21,7 +22,7 @@ use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use crate::catalog::TableEntry;
 use crate::core::{CellState, Core, lock, write};
 use crate::data_file::{DataFile, Home};
-use crate::format::{self, FileRef, entry_key, kind};
+use crate::format::{self, FileRef, entry_bounds, kind};
 use crate::seeded_bug::SeededBug;
 use crate::table::create_index;
 
@@ -30,8 +31,10 @@ use crate::table::create_index;
 pub(crate) struct FileContent {
     /// Key, position and sequence number of each live entry.
     pub live: Vec<(u64, u64, u64)>,
-    /// Key and sequence number of each key whose newest entry removes it.
+    /// Key and sequence number of each key whose newest entry removes it, but for ranges.
     pub removed: Vec<(u64, u64)>,
+    /// Removals of ranges: their sequence numbers, first and last keys.
+    pub ranges: Vec<(u64, u64, u64)>,
     /// Entries met, stale ones included.
     pub entries: u64,
     /// Where the last sound record ends.
@@ -43,6 +46,16 @@ pub(crate) struct FileContent {
     pub buckets: u64,
     /// Damaged places.
     pub faults: Vec<(u64, String)>,
+}
+
+/// An entry of a data file.
+struct Met {
+    offset: u64,
+    sequence: u64,
+    key: u64,
+    /// Of a range.
+    last: u64,
+    kind: u8,
 }
 
 /// Reads a data file from its first record up to `until`.
@@ -74,8 +87,7 @@ fn content_of(file: &DataFile, mut scanner: LogScanner<'_>) -> Result<FileConten
         end: geometry.first_offset,
         ..FileContent::default()
     };
-    // Offset, sequence, key and kind, in the order of the file.
-    let mut met: Vec<(u64, u64, u64, u8)> = Vec::new();
+    let mut met: Vec<Met> = Vec::new();
     while let Some(scanned) = scanner.next()? {
         let record = match scanned {
             Scanned::Fault(fault) => {
@@ -90,42 +102,54 @@ fn content_of(file: &DataFile, mut scanner: LogScanner<'_>) -> Result<FileConten
         content.end = record.offset + header.total_bytes(geometry.alignment);
         content.last_session = content.last_session.max(header.session);
         match header.kind {
-            kind::PUT | kind::DELETE => {
-                let Some(key) = entry_key(record.prefix()) else {
+            kind if kind::is_entry(kind) => {
+                let bounds = entry_bounds(&header, record.prefix());
+                let Some((key, last)) = bounds else {
                     content
                         .faults
                         .push((record.offset, "an entry without a key".into()));
                     continue;
                 };
-                met.push((record.offset, header.sequence.0, key, header.kind));
+                met.push(Met {
+                    offset: record.offset,
+                    sequence: header.sequence.0,
+                    key,
+                    last,
+                    kind,
+                });
                 if header.flags & format::FLAG_SPLIT != 0 {
                     content.buckets = content.buckets.max(key + 1);
                 }
             }
             kind::CUT if record.prefix().len() >= 8 => {
                 let cut = u64_at(record.prefix(), 0);
-                met.retain(|&(offset, ..)| offset < cut);
+                met.retain(|entry| entry.offset < cut);
                 content.faults.retain(|&(offset, _)| offset < cut);
             }
             _ => {}
         }
     }
     content.entries = met.len() as u64;
-    let mut newest: HashMap<u64, (u64, u64, u8)> = HashMap::new();
-    for (offset, sequence, key, kind) in met {
-        content.last_sequence = content.last_sequence.max(sequence);
-        let known = newest.entry(key).or_insert((sequence, offset, kind));
-        if sequence >= known.0 {
-            *known = (sequence, offset, kind);
+    met.sort_by_key(|entry| entry.sequence);
+    content.last_sequence = met.last().map_or(0, |newest| newest.sequence);
+    let mut newest: BTreeMap<u64, Met> = BTreeMap::new();
+    for entry in met {
+        if entry.kind != kind::DELETE_RANGE {
+            newest.insert(entry.key, entry);
+            continue;
+        }
+        content.ranges.push((entry.sequence, entry.key, entry.last));
+        let keys = newest.range(entry.key..=entry.last).map(|(&key, _)| key);
+        for key in keys.collect::<Vec<_>>() {
+            newest.remove(&key);
         }
     }
-    for (key, (sequence, offset, entry_kind)) in newest {
-        match entry_kind {
-            kind::PUT => content.live.push((key, offset, sequence)),
-            _ => content.removed.push((key, sequence)),
+    for (key, entry) in newest {
+        match entry.kind {
+            kind::PUT => content.live.push((key, entry.offset, entry.sequence)),
+            _ => content.removed.push((key, entry.sequence)),
         }
     }
-    content.live.sort_unstable();
     Ok(content)
 }
 

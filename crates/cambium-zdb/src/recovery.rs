@@ -24,7 +24,7 @@
 //! tails, takes a session of its own, and comes to the same cut. So 4 to 6 overwrite no
 //! accepted record, also none after a hole.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cambium_api::ProgressSink;
@@ -58,14 +58,10 @@ pub(crate) struct Accepted {
 }
 
 impl Accepted {
-    /// For each key whether it has an entry afterwards, and how many string keys
-    /// come, less those that go.
-    pub fn outcome(&self) -> (HashMap<u64, bool>, i64) {
+    /// How many string keys come, less those that go.
+    pub fn string_keys(&self) -> i64 {
         let entries = self.entries.iter();
-        let keys = entries.map(|found| (found.key, found.kind == kind::PUT));
-        let string_keys = self.entries.iter();
-        let string_keys = string_keys.map(|found| i64::from(found.auxiliary as i32));
-        (keys.collect(), string_keys.sum())
+        entries.map(|found| i64::from(found.auxiliary as i32)).sum()
     }
 
     /// Bytes of the accepted records that lie in data files.
@@ -189,13 +185,21 @@ impl Core {
                     self.append_saved(&table, found, &tails.values[value], session)?
                 }
             };
-            table.load_piece(table.piece_of(found.key).0)?;
-            let slot = match found.kind {
-                kind::PUT => Slot::Position(position),
-                _ => Slot::Deleted,
-            };
-            let before = LockedPieces::default().set(&table, found.key, slot);
-            file.count_entry(before, slot);
+            let keys = (found.key, found.last);
+            if found.kind == kind::DELETE_RANGE {
+                table.load_within(keys.0, keys.1)?;
+                let place = table.place_of(found.key);
+                let deleted = LockedPieces::default().delete_range(&table, keys, place);
+                file.count_range(deleted);
+            } else {
+                table.load_piece(table.piece_of(found.key).0)?;
+                let slot = match found.kind {
+                    kind::PUT => Slot::Position(position),
+                    _ => Slot::Deleted,
+                };
+                let before = LockedPieces::default().set(&table, found.key, slot);
+                file.count_entry(before, slot);
+            }
             more_keys += i64::from(found.auxiliary as i32);
             if found.flags & FLAG_SPLIT != 0 {
                 buckets = buckets.max(found.key + 1);

@@ -63,11 +63,13 @@ pub enum SeededBug {
     ConsumersForgotten,
     /// A change feed shows entries that a recovery cut off.
     CutChangesShown,
+    /// A compaction leaves out the removals of ranges.
+    CompactionWithoutRanges,
 }
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 27] = [
+    pub const ALL: [(SeededBug, &'static str); 28] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -98,5 +100,9 @@ impl SeededBug {
         (SeededBug::UnsyncedChangesShown, "unsynced_changes_shown"),
         (SeededBug::ConsumersForgotten, "consumers_forgotten"),
         (SeededBug::CutChangesShown, "cut_changes_shown"),
+        (
+            SeededBug::CompactionWithoutRanges,
+            "compaction_without_ranges",
+        ),
     ];
 }

@@ -168,13 +168,34 @@ impl SmallValues {
 
     /// Takes a key out. The caller holds the exclusive lock of its piece.
     pub fn remove(&self, key: u64) {
+        self.remove_in_line(key, |found| found == key);
+    }
+
+    /// Takes the keys of a range out. The caller holds the exclusive locks of their pieces.
+    pub fn remove_range(&self, first: u64, last: u64) {
+        let (mut offset, lines) = (0, self.lines().min((last - first).saturating_add(1)));
+        while offset < lines {
+            let key = first.wrapping_add(offset);
+            let (chunk, line) = self.place(key);
+            let is_empty = self.chunks[chunk].get().is_none();
+            offset += match is_empty {
+                true => LINES_PER_CHUNK - line,
+                false => 1,
+            } as u64;
+            self.remove_in_line(key, |found| (first..=last).contains(&found));
+        }
+    }
+
+    /// Takes the key out that is in the line of `key`, if `goes` says so.
+    fn remove_in_line(&self, key: u64, goes: impl Fn(u64) -> bool) {
         let (chunk, line) = self.place(key);
         let Some(chunk) = self.chunks.get(chunk).and_then(OnceLock::get) else {
             return;
         };
-        // Nobody can put the key in now, so it is enough to look.
-        let found = chunk[line][0].load(Ordering::Relaxed) & CONTENT_MASK & !LENGTH_MASK;
-        if self.tag(key) == Some(found) {
+        // No other thread can put the key in now, so it is enough to look.
+        let found = chunk[line][0].load(Ordering::Relaxed) & CONTENT_MASK;
+        let tag = found >> TAG_SHIFT;
+        if found & LENGTH_MASK != 0 && goes(tag << self.bits | key & self.mask) {
             change(&chunk[line], |_| 0);
         }
     }
@@ -233,6 +254,12 @@ mod tests {
         assert_eq!(cache.get(5 + lines).as_deref(), Some(&[9; 8][..]));
         cache.remove(5 + lines);
         assert_eq!(cache.get(5 + lines), None);
+        // Ranges that hold one of the keys of a line, or neither.
+        cache.fill(5, b"five");
+        cache.remove_range(6, 4 + lines);
+        assert!(cache.get(5).is_some());
+        cache.remove_range(0, 2 * lines);
+        assert_eq!(cache.get(5), None);
         // A key that has no place.
         assert!(!cache.fill(u64::MAX, b"last"));
         cache.update(u64::MAX, b"last");

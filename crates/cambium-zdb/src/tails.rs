@@ -18,7 +18,7 @@ use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
 use crate::catalog::{Catalog, DataEntry};
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
-use crate::format::{ENTRY_PREFIX_BYTES, decode_frame, entry_key, kind};
+use crate::format::{ENTRY_PREFIX_BYTES, decode_frame, entry_bounds, entry_key, kind, range_keys};
 use crate::seeded_bug::SeededBug;
 use crate::table::Table;
 
@@ -27,6 +27,8 @@ use crate::table::Table;
 pub(crate) struct Found {
     pub sequence: u64,
     pub key: u64,
+    /// The last key of a removed range; else the key.
+    pub last: u64,
     pub batch_index: u32,
     pub batch_remaining: u32,
     pub auxiliary: u32,
@@ -188,8 +190,8 @@ impl Tails {
             hole = hole.or(scanner.first_remains());
             self.synced_through = self.synced_through.max(header.synced_through.0);
             match header.kind {
-                kind::PUT | kind::DELETE => {
-                    let Some(key) = entry_key(record.prefix()) else {
+                kind if kind::is_entry(kind) => {
+                    let Some(bounds) = entry_bounds(&header, record.prefix()) else {
                         return Err(damaged_entry(log, record.offset));
                     };
                     let end = record.offset + header.total_bytes(log.geometry().alignment);
@@ -210,7 +212,7 @@ impl Tails {
                             }
                         }
                     };
-                    self.found.push(found_in(&header, key, source));
+                    self.found.push(found_in(&header, bounds, source));
                 }
                 kind::FRAME => {
                     let payload = scanner.payload(&record)?;
@@ -252,10 +254,15 @@ impl Tails {
     fn add_frame(&mut self, header: &RecordHeader, payload: &[u8]) -> Option<()> {
         let (time, entries) = decode_frame(payload)?;
         for (index, entry) in entries.into_iter().enumerate() {
+            let last = match entry.kind {
+                kind::DELETE_RANGE => range_keys(entry.value)?.1,
+                _ => entry.key,
+            };
             self.values.push((time, entry.value.to_vec()));
             self.found.push(Found {
                 sequence: header.sequence.0 + index as u64,
                 key: entry.key,
+                last,
                 batch_index: entry.batch_index,
                 batch_remaining: entry.batch_remaining,
                 auxiliary: entry.auxiliary,
@@ -288,10 +295,11 @@ fn entry_at(log: &LogFile, offset: u64) -> Result<(u64, Vec<u8>)> {
     Ok((u64_at(&payload, 0), value))
 }
 
-fn found_in(header: &RecordHeader, key: u64, source: Source) -> Found {
+fn found_in(header: &RecordHeader, (key, last): (u64, u64), source: Source) -> Found {
     Found {
         sequence: header.sequence.0,
         key,
+        last,
         batch_index: header.batch_index,
         batch_remaining: header.batch_remaining,
         auxiliary: header.auxiliary,

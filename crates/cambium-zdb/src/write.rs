@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use cambium_api::{Precondition, ReadSet};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
-use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::commit::{Entry, Group, Target};
 use crate::core::{Core, Writer, lock};
+use crate::format::{kind, range_value};
 use crate::table::Table;
 
 /// A change of one integer key, or of a range of them.
@@ -32,10 +32,10 @@ pub(crate) enum Change {
         key: u64,
         value: Vec<u8>,
     },
-    /// From the first key to the second, exclusive; `None` is open above.
+    /// Of integer keys, both bounds included.
     DeleteRange {
         from: u64,
-        to: Option<u64>,
+        last: u64,
     },
 }
 
@@ -78,6 +78,25 @@ impl WriteRequest {
                 .iter()
                 .any(|change| matches!(change, Change::DeleteRange { .. }))
     }
+}
+
+/// Takes the removals of ranges out of a batch, in their order, and of the other changes those
+/// that come last for their key. The ranges may be written first.
+fn split_off_ranges(changes: Vec<Change>) -> (Vec<(u64, u64)>, Vec<Change>) {
+    let mut ranges = Vec::new();
+    let mut others: BTreeMap<u64, Change> = BTreeMap::new();
+    for change in changes {
+        match change {
+            Change::Put { key, .. } | Change::Delete { key, .. } => {
+                others.insert(key, change);
+            }
+            Change::DeleteRange { from, last } => {
+                others.retain(|key, _| !(from..=last).contains(key));
+                ranges.push((from, last));
+            }
+        }
+    }
+    (ranges, others.into_values().collect())
 }
 
 /// Requests that are written together.
@@ -204,7 +223,11 @@ impl Core {
                         table.load_piece(table.piece_of(*key).0)?;
                     }
                 }
-                Change::DeleteRange { .. } => {}
+                Change::DeleteRange { from, last } => {
+                    for table in self.tables_within(*from, *last) {
+                        table?.load_within(*from, *last)?;
+                    }
+                }
             }
         }
         Ok(())
@@ -265,8 +288,13 @@ impl Core {
         }
         let first_in_plan = plan.members.is_empty();
         let mut entries = Vec::with_capacity(request.changes.len());
+        let mut removed = 0;
         let changes = if request.needs_current_state() {
-            self.resolve_ranges(request.changes)?
+            let (ranges, changes) = split_off_ranges(request.changes);
+            for range in ranges {
+                removed += self.plan_range(writer, plan, range, &mut entries)?;
+            }
+            changes
         } else {
             request.changes
         };
@@ -303,15 +331,15 @@ impl Core {
                 continue;
             }
             entries.push(Entry {
-                removes,
+                kind: if removes { kind::DELETE } else { kind::PUT },
                 flags: request.flags,
-                batch_index: entries.len() as u32,
                 ..Entry::put(key, value, target)
             });
         }
         let count = entries.len();
-        self.check_snapshot_limit(plan.entries.len() + count)?;
+        self.check_snapshot_limit(plan.entries.len() + count + removed)?;
         for (index, entry) in entries.iter_mut().enumerate() {
+            entry.batch_index = index as u32;
             entry.batch_remaining = (count - 1 - index) as u32;
         }
         if let Some(last) = entries.last_mut() {
@@ -357,81 +385,54 @@ impl Core {
         }
     }
 
-    /// Replaces ranges by the keys that are in them now; a later change of a
-    /// key wins over an earlier one.
-    fn resolve_ranges(&self, changes: Vec<Change>) -> Result<Vec<Change>> {
-        let mut resolved: BTreeMap<u64, Option<Vec<u8>>> = BTreeMap::new();
-        for change in changes {
-            match change {
-                Change::Put { key, value } => _ = resolved.insert(key, Some(value)),
-                Change::Delete { key, .. } => _ = resolved.insert(key, None),
-                Change::DeleteRange { from, to } => {
-                    let within = |key: u64| key >= from && to.is_none_or(|to| key < to);
-                    for (key, value) in resolved.iter_mut() {
-                        if within(*key) {
-                            *value = None;
-                        }
-                    }
-                    self.for_each_key(from, to, |key| {
-                        resolved.insert(key, None);
-                    })?;
+    /// Turns the removal of a range into an entry for each data file that has live keys of it.
+    /// Answers how many old positions open snapshots will need.
+    fn plan_range(
+        &self,
+        writer: &mut Writer,
+        plan: &mut Plan,
+        (from, last): (u64, u64),
+        entries: &mut Vec<Entry<'static>>,
+    ) -> Result<usize> {
+        let mut removed = 0;
+        for table in self.tables_within(from, last) {
+            let table = table?;
+            table.load_within(from, last)?;
+            let places = 0..self.shape.data_files as usize;
+            for (place, key) in places.filter_map(|place| {
+                let mut live = table.live_within((from, last), Some(place));
+                Some((place, live.next()?))
+            }) {
+                let Some(target) = self.target_of(writer, plan, table.number)? else {
+                    continue;
+                };
+                entries.push(Entry {
+                    kind: kind::DELETE_RANGE,
+                    last,
+                    ..Entry::put(key, range_value(from, last), target)
+                });
+                if self.history.open_snapshots() > 0 {
+                    removed += table.live_within((from, last), Some(place)).count();
                 }
             }
         }
-        let changes = resolved.into_iter().map(|(key, value)| match value {
-            Some(value) => Change::Put { key, value },
-            None => Change::Delete {
-                key,
-                value: Vec::new(),
-            },
-        });
-        Ok(changes.collect())
+        Ok(removed)
     }
 
-    /// Calls `visit` for each key of a range that has an entry now.
-    pub fn for_each_key(
-        &self,
-        from: u64,
-        to: Option<u64>,
-        mut visit: impl FnMut(u64),
-    ) -> Result<()> {
-        let last = match to {
-            Some(0) => return Ok(()),
-            Some(to) => to - 1,
-            None => u64::MAX,
-        };
-        if from > last {
-            return Ok(());
-        }
-        for number in self.table_numbers() {
-            if number < self.table_number(from) || number > self.table_number(last) {
-                continue;
-            }
-            let Some(table) = self.table(number)? else {
-                continue;
-            };
-            let per_piece = self.shape.slots_per_piece() as u64;
-            for piece in 0..table.piece_count() {
-                let first = table.first_key.saturating_add(piece as u64 * per_piece);
-                if first > last || first.saturating_add(per_piece - 1) < from {
-                    continue;
-                }
-                if table.piece(piece).slots.is_none() && table.piece(piece).on_disk == 0 {
-                    continue;
-                }
-                table.load_piece(piece)?;
-                // The piece is free again before `visit`, which may read.
-                let keys: Vec<u64> = {
-                    let state = table.piece(piece);
-                    let Some(slots) = &state.slots else { continue };
-                    (0..slots.len())
-                        .filter(|&slot| matches!(slots.get(slot), Slot::Position(_)))
-                        .filter_map(|slot| first.checked_add(slot as u64))
-                        .filter(|key| (from..=last).contains(key))
-                        .collect()
-                };
-                keys.into_iter().for_each(&mut visit);
-            }
+    /// The tables that hold keys of a range.
+    fn tables_within(&self, first: u64, last: u64) -> impl Iterator<Item = Result<Arc<Table>>> {
+        let within = self.table_number(first)..=self.table_number(last);
+        let numbers = self.table_numbers().into_iter();
+        let numbers = numbers.filter(move |number| within.contains(number));
+        numbers.filter_map(move |number| self.table(number).transpose())
+    }
+
+    /// Calls `visit` for each key that has an entry now.
+    pub fn for_each_key(&self, mut visit: impl FnMut(u64)) -> Result<()> {
+        for table in self.tables_within(0, u64::MAX) {
+            let table = table?;
+            table.load_within(0, u64::MAX)?;
+            table.live_within((0, u64::MAX), None).for_each(&mut visit);
         }
         Ok(())
     }

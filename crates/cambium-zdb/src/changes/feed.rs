@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
-use cambium_api::{Change, ChangeBatch, ChangeFeed, ChangeOptions, Operation};
+use cambium_api::{Change, ChangeBatch, ChangeFeed, ChangeOptions, KeyRange, Operation};
 use cambium_base::{Error, Result, SequenceNumber, Value};
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
@@ -14,7 +14,7 @@ use crate::bucket::Bucket;
 use crate::catalog::DataEntry;
 use crate::core::{CellState, Core, lock, read};
 use crate::data_file::DataFile;
-use crate::format::{FLAG_SPLIT, kind};
+use crate::format::{FLAG_SPLIT, kind, range_bounds};
 use crate::options::Keys;
 use crate::recovery::SEQUENCE_EPOCH;
 use crate::seeded_bug::SeededBug;
@@ -189,7 +189,14 @@ impl Feed {
         }
         let (key, value) = reader.entry()?;
         match self.core.shape.keys {
-            Keys::Integer => begun.changes.push(integer_change(&header, key, value)),
+            Keys::Integer => {
+                let change = integer_change(&header, key, value)
+                    .ok_or_else(|| damaged_batch(&reader.file, &header))?;
+                // Each data file has an entry for its keys of a range.
+                if header.kind != kind::DELETE_RANGE || begun.changes.last() != Some(&change) {
+                    begun.changes.push(change);
+                }
+            }
             Keys::String => string_changes(&header, value, &mut begun.changes)
                 .ok_or_else(|| damaged_batch(&reader.file, &header))?,
         }
@@ -258,15 +265,25 @@ fn damaged_batch(file: &DataFile, header: &RecordHeader) -> Error {
     Error::corruption(file.log.path(), 0, what)
 }
 
-fn integer_change(header: &RecordHeader, key: u64, value: &[u8]) -> Change {
+/// The change of an entry; `None` where its value is no range.
+fn integer_change(header: &RecordHeader, key: u64, value: &[u8]) -> Option<Change> {
     let key = key.to_be_bytes().to_vec();
-    change_of(match header.kind {
+    Some(change_of(match header.kind {
         kind::PUT => Operation::Put {
             key,
             value: value.to_vec(),
         },
+        kind::DELETE_RANGE => {
+            let (from, to) = range_bounds(value)?;
+            Operation::DeleteRange {
+                range: KeyRange {
+                    from: Some(from.to_vec()),
+                    to: to.map(<[u8]>::to_vec),
+                },
+            }
+        }
         _ => Operation::Delete { key },
-    })
+    }))
 }
 
 /// The keys that the write of a bucket changed; `None` where the value is no bucket.

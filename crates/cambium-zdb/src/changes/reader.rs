@@ -122,7 +122,7 @@ impl FileReader {
                 Err(_) if self.was_cut() => continue,
                 Err(reason) => return self.refuse(reason),
             };
-            let is_entry = matches!(header.kind, kind::PUT | kind::DELETE);
+            let is_entry = kind::is_entry(header.kind);
             if is_entry && header.sequence.0 > limit {
                 break;
             }
@@ -250,7 +250,7 @@ impl FileReader {
                 let here = &bytes[(offset - start) as usize..count];
                 if let Ok(header) = RecordHeader::decode(here, log.seed(), offset) {
                     let is_cut = |&(from, to): &(u64, u64)| (from..to).contains(&offset);
-                    let is_entry = matches!(header.kind, kind::PUT | kind::DELETE);
+                    let is_entry = kind::is_entry(header.kind);
                     let counts = is_entry && !self.cuts.iter().any(is_cut);
                     if counts && log.read(offset, 4096).is_ok() {
                         return Ok(Some((offset, header.sequence.0)));

@@ -9,7 +9,8 @@ use cambium_storage::scan::{LogScanner, Scanned, ScannedRecord, SessionRule};
 
 use super::Compaction;
 use crate::core::{Core, lock};
-use crate::format::{entry_key, kind};
+use crate::format::{entry_bounds, kind};
+use crate::seeded_bug::SeededBug;
 
 /// The copy stops the writers for the rest once fewer bytes than this are missing.
 const NEAR_BYTES: u64 = 256 << 10;
@@ -85,14 +86,14 @@ impl Core {
                     break;
                 }
             };
-            let Some(key) = entry_key(record.prefix()) else {
+            let Some(keys) = entry_bounds(&record.header, record.prefix()) else {
                 continue;
             };
-            if !self.is_wanted(compaction, &record, key)? {
+            if !self.is_wanted(compaction, &record, keys)? {
                 continue;
             }
             let payload = scanner.payload(&record)?;
-            compaction.append(self.shape.alignment, &record, key, &payload, session)?;
+            compaction.append(self.shape.alignment, &record, keys, &payload, session)?;
             if compaction.new.log.buffered_bytes() > FLUSH_BYTES {
                 compaction.flush_new(&self.environment)?;
             }
@@ -108,19 +109,35 @@ impl Core {
     }
 
     /// An entry is wanted if its slot points at it; a removal if the new file
-    /// has an entry of the key already, which a rebuild would bring back.
-    fn is_wanted(&self, compaction: &Compaction, record: &ScannedRecord, key: u64) -> Result<bool> {
-        let points_at = |offset| {
+    /// has an entry of its keys already, which a rebuild would bring back.
+    fn is_wanted(
+        &self,
+        compaction: &Compaction,
+        record: &ScannedRecord,
+        (first, last): (u64, u64),
+    ) -> Result<bool> {
+        let points_at = |key, offset| {
             let location = compaction.table.locate(key)?;
             Ok(location.is_some_and(|location| {
                 location.position == offset && Arc::ptr_eq(&location.file, &compaction.old)
             }))
         };
-        match (record.header.kind, compaction.moved.get(&key)) {
-            (kind::PUT, _) => points_at(record.offset),
-            // A removal that a recovery has cut off still lies in the file;
-            // it is none, for the slot points at the entry it would remove.
-            (kind::DELETE, Some(&(copied, _))) => Ok(!points_at(copied)?),
+        match record.header.kind {
+            kind::PUT => points_at(first, record.offset),
+            kind::DELETE | kind::DELETE_RANGE => {
+                let mut removes = false;
+                for (&key, &(copied, _)) in compaction.moved.range(first..=last) {
+                    // A removal that a recovery has cut off still lies in the file;
+                    // it is none, for a slot points at an entry that it would remove.
+                    if points_at(key, copied)? {
+                        return Ok(false);
+                    }
+                    removes = true;
+                }
+                let forgotten = record.header.kind == kind::DELETE_RANGE
+                    && self.has_bug(SeededBug::CompactionWithoutRanges);
+                Ok(removes && !forgotten)
+            }
             _ => Ok(false),
         }
     }
@@ -132,7 +149,7 @@ impl Compaction {
         &mut self,
         alignment: u64,
         record: &ScannedRecord,
-        key: u64,
+        (first, last): (u64, u64),
         payload: &[u8],
         session: u32,
     ) -> Result<()> {
@@ -144,10 +161,13 @@ impl Compaction {
         self.new.log.reserve(total)?;
         let position = self.new.log.append(&header, &[payload]).start;
         if header.kind == kind::PUT {
-            self.moved.insert(key, (record.offset, position));
+            self.moved.insert(first, (record.offset, position));
             self.report.documents += 1;
         } else {
-            self.moved.remove(&key);
+            let removed = self.moved.range(first..=last).map(|(&key, _)| key);
+            for key in removed.collect::<Vec<_>>() {
+                self.moved.remove(&key);
+            }
         }
         self.copied += 1;
         self.report.bytes_written += total;

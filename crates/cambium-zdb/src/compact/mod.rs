@@ -20,7 +20,7 @@
 mod copy;
 mod switch;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cambium_api::{CompactOptions, CompactReport, Progress, ProgressSink};
@@ -46,7 +46,7 @@ pub(crate) struct Compaction {
     rounds: u32,
     round_end: u64,
     /// For each copied key, where its entry lay and lies.
-    moved: HashMap<u64, (u64, u64)>,
+    moved: BTreeMap<u64, (u64, u64)>,
     /// Records in the new file.
     copied: u64,
     report: CompactReport,
@@ -206,7 +206,7 @@ impl Core {
             highest_session: 0,
             rounds: 0,
             round_end: old.log.end(),
-            moved: HashMap::new(),
+            moved: BTreeMap::new(),
             copied: 0,
             report: CompactReport::default(),
             new: Arc::new(new),

@@ -12,6 +12,7 @@ use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use super::Repair;
 use crate::catalog::{Catalog, DataEntry, TableEntry, Traffic};
 use crate::changes::past::Past;
+use crate::data_file::Home;
 use crate::format::{self, DATA_MAGIC, FORMAT_VERSION, FileRef, decode_frame, kind};
 
 /// Facts that the repair reads from the files beside the catalog.
@@ -22,6 +23,19 @@ pub(super) struct LostCatalog {
     pub files: BTreeMap<(u64, u32), Vec<FileRef>>,
     /// Entries of the commit logs, of the last session in them.
     pub frames: Vec<SavedEntry>,
+}
+
+impl LostCatalog {
+    /// The entries of the commit logs that belong to a data file.
+    pub fn frames_of(
+        &self,
+        home: &Home,
+        (table, place): (u64, u32),
+    ) -> impl Iterator<Item = &SavedEntry> {
+        let (keys, files) = (home.shape.keys_per_table, u64::from(home.shape.data_files));
+        let is_here = move |key| key / keys == table && key % files == u64::from(place);
+        self.frames.iter().filter(move |saved| is_here(saved.key))
+    }
 }
 
 /// An entry of a commit log.

@@ -110,7 +110,7 @@ fn prove(
 /// Counts the string keys where they lie: for a store that is open for reading.
 pub(crate) fn count_for_reading(core: &Core) -> Result<()> {
     let mut numbers = Vec::new();
-    core.for_each_key(0, None, |number| numbers.push(number))?;
+    core.for_each_key(|number| numbers.push(number))?;
     let mut keys = 0;
     for number in numbers {
         keys += core.read_bucket(number, None)?.pairs.len() as u64;
@@ -123,7 +123,7 @@ pub(crate) fn count_for_reading(core: &Core) -> Result<()> {
 /// where no reader looks for them, in one batch.
 pub(crate) fn count_string_keys(core: &Arc<Core>) -> Result<()> {
     let mut numbers = Vec::new();
-    core.for_each_key(0, None, |number| numbers.push(number))?;
+    core.for_each_key(|number| numbers.push(number))?;
     let count = core.buckets.count();
     let map = BucketMap::new(count);
     let mut keys = 0;

@@ -13,7 +13,7 @@ use super::catalog::{LostCatalog, SavedEntry};
 use super::tails::{PlaceTail, TailEntry};
 use crate::catalog::{Catalog, DataEntry, TableEntry};
 use crate::data_file::{DataFile, Home};
-use crate::format::{self, FLAG_SPLIT, FileRef, kind};
+use crate::format::{self, FLAG_SPLIT, FileRef, kind, range_keys};
 use crate::rebuild::{FileContent, salvage_content};
 use crate::tails::Source;
 
@@ -224,9 +224,9 @@ impl Repair<'_> {
         }
         let newest = newest_of_all(home, catalog, at, &contents, lost);
         let only_one = contents.len() == 1 && contents[0].faults.is_empty();
-        let in_frames = newest
-            .iter()
-            .any(|kept| matches!(kept.origin, Origin::Frame(_)));
+        let known = contents.first().map_or(0, |content| content.last_sequence);
+        let mut frames = lost.frames_of(home, at);
+        let in_frames = frames.any(|saved| saved.sequence > known);
         match files.first() {
             Some(file) if only_one && !in_frames => {
                 data.file = file.file;
@@ -313,7 +313,7 @@ fn append(new: &DataFile, header: &RecordHeader, payload: &[u8]) -> Result<u64> 
 
 /// The newest entry of each key, among the file's entry and those in the tail.
 fn newer_of<'a>(live: &[(u64, u64, u64)], tail: &'a [TailEntry]) -> Vec<Kept<'a>> {
-    let mut newest: HashMap<u64, Kept<'a>> = HashMap::new();
+    let mut newest: BTreeMap<u64, Kept<'a>> = BTreeMap::new();
     for &(key, offset, sequence) in live {
         let origin = Origin::File { file: 0, offset };
         newest.insert(
@@ -327,6 +327,10 @@ fn newer_of<'a>(live: &[(u64, u64, u64)], tail: &'a [TailEntry]) -> Vec<Kept<'a>
     }
     for TailEntry { found, saved } in tail {
         let (key, sequence) = (found.key, found.sequence);
+        if found.kind == kind::DELETE_RANGE {
+            newest.retain(|other, _| !(key..=found.last).contains(other));
+            continue;
+        }
         let origin = match (found.kind, saved, found.source) {
             (kind::PUT, Some(saved), _) => Origin::Frame(saved),
             (kind::PUT, None, Source::Primary { offset, .. }) => Origin::File { file: 0, offset },
@@ -395,11 +399,12 @@ fn reconcile(
 fn newest_of_all<'a>(
     home: &Home,
     catalog: &mut Catalog,
-    (table, place): (u64, u32),
+    at: (u64, u32),
     contents: &[FileContent],
     lost: &'a LostCatalog,
 ) -> Vec<Kept<'a>> {
-    let mut newest: HashMap<u64, (u64, Origin<'a>)> = HashMap::new();
+    let mut newest: BTreeMap<u64, (u64, Origin<'a>)> = BTreeMap::new();
+    let mut ranges = Vec::new();
     let mut meet = |key: u64, sequence: u64, origin: Origin<'a>| {
         let known = newest.get(&key).map(|(sequence, _)| *sequence);
         if known.is_none_or(|known| known < sequence) {
@@ -413,24 +418,24 @@ fn newest_of_all<'a>(
         for &(key, sequence) in &content.removed {
             meet(key, sequence, Origin::Removed);
         }
+        ranges.extend_from_slice(&content.ranges);
     }
-    let shape = &home.shape;
-    for saved in &lost.frames {
+    for saved in lost.frames_of(home, at) {
         let key = saved.key;
-        let here = key / shape.keys_per_table == table
-            && key % u64::from(shape.data_files) == u64::from(place);
-        if !here {
-            continue;
-        }
         catalog.durable_sequence = catalog.durable_sequence.max(saved.sequence);
         if saved.flags & FLAG_SPLIT != 0 {
             catalog.buckets = catalog.buckets.max(key + 1);
         }
-        let origin = match saved.kind {
-            kind::PUT => Origin::Frame(saved),
-            _ => Origin::Removed,
-        };
-        meet(key, saved.sequence, origin);
+        match saved.kind {
+            kind::PUT => meet(key, saved.sequence, Origin::Frame(saved)),
+            kind::DELETE => meet(key, saved.sequence, Origin::Removed),
+            _ => {
+                ranges.extend(range_keys(&saved.value).map(|(_, last)| (saved.sequence, key, last)))
+            }
+        }
+    }
+    for (sequence, first, last) in ranges {
+        newest.retain(|key, (known, _)| *known > sequence || !(first..=last).contains(key));
     }
     newest
         .into_iter()

@@ -8,6 +8,7 @@
 //! position with the old file, or the new with the new.
 
 mod pieces;
+mod ranges;
 mod switch;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::data_file::{DataFile, Home, create_with_header};
 use crate::format::{self, FORMAT_VERSION, FileRef, INDEX_MAGIC};
 use crate::options::Shape;
 use crate::seeded_bug::SeededBug;
+use ranges::PiecesOfRanges;
 
 /// An open flat table.
 #[derive(Debug)]
@@ -333,6 +335,7 @@ impl Table {
 pub(crate) struct LockedPieces<'a> {
     last: Option<(&'a Table, usize, RwLockWriteGuard<'a, Piece>)>,
     others: Vec<RwLockWriteGuard<'a, Piece>>,
+    of_ranges: PiecesOfRanges<'a>,
 }
 
 impl<'a> LockedPieces<'a> {
@@ -344,7 +347,9 @@ impl<'a> LockedPieces<'a> {
             std::ptr::eq(*last, table) && *number == piece
         };
         if self.last.as_mut().filter(is_last).is_none() {
-            let next = (table, piece, table.piece_mut(piece));
+            let locked = self.of_ranges.remove(&(table.number, piece));
+            let state = locked.unwrap_or_else(|| table.piece_mut(piece));
+            let next = (table, piece, state);
             self.others
                 .extend(self.last.replace(next).map(|(.., held)| held));
         }

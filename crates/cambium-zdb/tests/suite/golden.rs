@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use cambium_api::{CompactOptions, Durability, EngineKind, OptionValues, WriteBatch};
+use cambium_api::{CompactOptions, Durability, EngineKind, KeyRange, OptionValues, WriteBatch};
 use cambium_io::Environment;
 use cambium_testkit::golden::{
     FIXTURE, Golden, Trace, contents, fixture_in_memory, refuses_a_newer_format,
@@ -86,13 +86,22 @@ fn write_fixture(keys: &str, folder: &Path) {
         store.put(&name, b"older", Durability::Synced).unwrap();
         store.put(&name, &value, Durability::Written).unwrap();
     }
+    if keys == "integer" {
+        for number in 40..50 {
+            store
+                .put(&key(number), b"gone", Durability::Written)
+                .unwrap();
+        }
+        let range = KeyRange::between(&key(40), &key(60));
+        store.delete_range(range, Durability::Written).unwrap();
+    }
     store.close().unwrap();
 }
 
 #[test]
 fn stores_of_every_format_version_stay_readable() {
     for keys in ["integer", "string"] {
-        let name = format!("format-2-{keys}");
+        let name = format!("format-3-{keys}");
         let fixture = golden().fixture(&name, |folder| write_fixture(keys, folder));
         let environment = fixture_in_memory(&fixture);
         let folder = Path::new(FIXTURE);
@@ -110,6 +119,6 @@ fn stores_of_every_format_version_stay_readable() {
 
 #[test]
 fn a_newer_format_is_refused_with_both_versions_named() {
-    let fixture = golden().fixture("format-2-integer", |_| ());
+    let fixture = golden().fixture("format-3-integer", |_| ());
     refuses_a_newer_format(&Zdb, &fixture);
 }

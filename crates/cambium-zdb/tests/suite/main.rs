@@ -12,5 +12,6 @@ mod device;
 mod files;
 mod golden;
 mod interleavings;
+mod ranges;
 mod repairs;
 mod tables;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cambium_api::{
     ChangeBatch, ChangeFeed, ChangeOptions, CompactOptions, Durability, Engine, EngineKind,
-    IterationOrder, Operation, OptionValues, Reader, SequenceNumber, WriteBatch,
+    IterationOrder, KeyRange, Operation, OptionValues, Reader, SequenceNumber, WriteBatch,
 };
 use cambium_io::Environment;
 use cambium_io::simulated::Generator;
@@ -106,7 +106,7 @@ pub(super) fn apply(contents: &mut Contents, batch: &ChangeBatch) {
         match &change.operation {
             Operation::Put { key, value } => _ = contents.insert(key.clone(), value.clone()),
             Operation::Delete { key } => _ = contents.remove(key),
-            Operation::DeleteRange { .. } => panic!("zdb reports ranges as their keys"),
+            Operation::DeleteRange { range } => contents.retain(|key, _| !range.contains(key)),
         }
     }
 }
@@ -153,8 +153,8 @@ pub(super) fn compact(store: &dyn Engine) -> Outcome {
     text(store.compact(&CompactOptions::default(), &())).map(|_| ())
 }
 
-/// Writes a random batch of puts and deletes, over several tables and files; answers its
-/// last number and the final change of each key.
+/// Writes a random batch of puts and deletes, of ranges too, over several tables and files;
+/// answers its last number and the final change of each key.
 pub(super) fn write_random(
     setting: &Setting,
     store: &dyn Engine,
@@ -164,8 +164,13 @@ pub(super) fn write_random(
     let mut batch = WriteBatch::new();
     let mut expected = Contents::new();
     for _ in 0..1 + random.below(6) {
-        let key = setting.key(random.below(keys));
-        if random.chance(1, 4) {
+        let number = random.below(keys);
+        let key = setting.key(number);
+        if setting.keys == "integer" && random.chance(1, 12) {
+            let end = number + 1 + random.below(keys / 4);
+            batch.delete_range(KeyRange::between(&key, &setting.key(end)));
+            expected.extend((number..end).map(|number| (setting.key(number), b"deleted".to_vec())));
+        } else if random.chance(1, 4) {
             batch.delete(&key);
             expected.insert(key, b"deleted".to_vec());
         } else {
@@ -180,10 +185,21 @@ pub(super) fn write_random(
 
 /// The final change of each key of a batch.
 pub(super) fn final_changes(batch: &ChangeBatch) -> Contents {
-    let changes = batch.changes.iter().map(|change| match &change.operation {
-        Operation::Put { key, value } => (key.clone(), [b"put", &value[..]].concat()),
-        Operation::Delete { key } => (key.clone(), b"deleted".to_vec()),
-        Operation::DeleteRange { .. } => panic!("zdb reports ranges as their keys"),
-    });
-    changes.collect()
+    let mut changes = Contents::new();
+    for change in &batch.changes {
+        match &change.operation {
+            Operation::Put { key, value } => {
+                changes.insert(key.clone(), [b"put", &value[..]].concat());
+            }
+            Operation::Delete { key } => _ = changes.insert(key.clone(), b"deleted".to_vec()),
+            Operation::DeleteRange { range } => {
+                let number = |key: &[u8]| u64::from_be_bytes(key.try_into().unwrap());
+                let [from, to] = [&range.from, &range.to].map(|key| number(key.as_ref().unwrap()));
+                changes.extend(
+                    (from..to).map(|key| (key.to_be_bytes().to_vec(), b"deleted".to_vec())),
+                );
+            }
+        }
+    }
+    changes
 }
