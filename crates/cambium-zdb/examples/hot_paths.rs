@@ -49,6 +49,17 @@ fn measure(
             .unwrap();
     };
     report("put", threads, keys, &store, put);
+    let delete = |what| {
+        store.sync().unwrap();
+        let begun = Instant::now();
+        store
+            .delete_range(KeyRange::all(), Durability::Written)
+            .unwrap();
+        let milliseconds = begun.elapsed().as_secs_f64() * 1e3;
+        println!("{what:>22}: {milliseconds:.2} ms for {keys} keys");
+    };
+    delete("delete_range");
+    report("put again", threads, keys, &store, put);
     let get = |key: u64| {
         let scattered = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) % keys;
         assert!(store.get(&scattered.to_be_bytes()).unwrap().is_some());
@@ -65,19 +76,7 @@ fn measure(
         }
     };
     report("put in batches of 100", 1, keys, &store, batch);
-    let mut best = f64::MAX;
-    for _ in 0..5 {
-        store.sync()?;
-        let begun = Instant::now();
-        store.delete_range(KeyRange::all(), Durability::Written)?;
-        best = best.min(begun.elapsed().as_secs_f64());
-        (0..keys).for_each(batch);
-    }
-    println!(
-        "{:>22}, {keys} keys: {:.2} ms, best of 5",
-        "delete_range",
-        best * 1e3
-    );
+    delete("delete_range, all cached");
     store.close()?;
     _ = std::fs::remove_dir_all(&path);
     Ok(())

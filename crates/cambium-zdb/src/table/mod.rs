@@ -347,9 +347,13 @@ impl<'a> LockedPieces<'a> {
             std::ptr::eq(*last, table) && *number == piece
         };
         if self.last.as_mut().filter(is_last).is_none() {
-            let locked = self.of_ranges.remove(&(table.number, piece));
-            let state = locked.unwrap_or_else(|| table.piece_mut(piece));
-            let next = (table, piece, state);
+            if let Ok(known) = self.find_of_ranges(table, piece) {
+                let slots = self.of_ranges[known].1.slots_to_change();
+                let before = slots.get(slot);
+                slots.set(slot, value);
+                return before;
+            }
+            let next = (table, piece, table.piece_mut(piece));
             self.others
                 .extend(self.last.replace(next).map(|(.., held)| held));
         }

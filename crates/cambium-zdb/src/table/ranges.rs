@@ -3,10 +3,8 @@
 //! The removal of a range has an entry in each data file with live keys of it, so that each
 //! file says all of its keys. Such an entry concerns every `data_files`-th slot of a range.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use cambium_base::Result;
 use cambium_index::Slot;
 use cambium_io::sync::RwLockWriteGuard;
 
@@ -35,7 +33,7 @@ impl Table {
     }
 
     /// Brings the pieces of a range into memory.
-    pub fn load_within(&self, first: u64, last: u64) -> Result<()> {
+    pub fn load_within(&self, first: u64, last: u64) -> cambium_base::Result<()> {
         for (piece, _) in self.pieces_within(first, last) {
             if self.piece(piece).on_disk != 0 {
                 self.load_piece(piece)?;
@@ -92,8 +90,8 @@ impl Piece {
     }
 }
 
-/// Locks of pieces by table and piece.
-pub(super) type PiecesOfRanges<'a> = BTreeMap<(u64, usize), RwLockWriteGuard<'a, Piece>>;
+/// Locks of pieces, in the order of tables and pieces.
+pub(super) type PiecesOfRanges<'a> = Vec<((u64, usize), RwLockWriteGuard<'a, Piece>)>;
 
 impl<'a> LockedPieces<'a> {
     /// Deletes the entries of a range in the data file at a place; answers how many there
@@ -107,12 +105,23 @@ impl<'a> LockedPieces<'a> {
         let mut deleted = 0;
         for (piece, slots) in table.pieces_within(first, last) {
             let (slots, step) = table.slots_at(piece, slots, Some(place));
-            let state = self.of_ranges.entry((table.number, piece));
-            let state = state.or_insert_with(|| table.piece_mut(piece));
+            let at = self.find_of_ranges(table, piece).unwrap_or_else(|at| {
+                let locked = ((table.number, piece), table.piece_mut(piece));
+                self.of_ranges.insert(at, locked);
+                at
+            });
+            let state = &mut self.of_ranges[at].1;
             if state.live(slots.clone(), step).next().is_some() {
                 deleted += state.slots_to_change().delete_every(slots, step);
             }
         }
         deleted
+    }
+
+    /// A piece among those of ranges; or the place where it belongs.
+    #[inline]
+    pub(super) fn find_of_ranges(&self, table: &Table, piece: usize) -> Result<usize, usize> {
+        let wanted = (table.number, piece);
+        self.of_ranges.binary_search_by_key(&wanted, |(of, _)| *of)
     }
 }
