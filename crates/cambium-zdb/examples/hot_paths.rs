@@ -41,6 +41,7 @@ fn measure(
     let mut options = OptionValues::default();
     options.set("keys", "integer");
     options.set("cache_bytes", "256MiB");
+    options.set("snapshot_limit", &keys.to_string());
     let store = Zdb.create(&Environment::real(), &path, &options)?;
     let value = vec![7; value_bytes];
     let put = |key: u64| {
@@ -77,6 +78,10 @@ fn measure(
     };
     report("put in batches of 100", 1, keys, &store, batch);
     delete("delete_range, all cached");
+    (0..keys).for_each(batch);
+    let snapshot = store.snapshot()?;
+    delete("delete_range, snapshot");
+    drop(snapshot);
     store.close()?;
     _ = std::fs::remove_dir_all(&path);
     Ok(())

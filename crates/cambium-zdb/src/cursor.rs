@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use cambium_api::{Cursor, Direction, Entry, KeyRange, ResumeToken};
 use cambium_base::coding::{Decoder, put_length_prefixed};
 use cambium_base::{Error, Result, Value};
-use cambium_index::{BucketMap, Slot};
+use cambium_index::BucketMap;
 
 use crate::bucket::Bucket;
 use crate::core::Core;
@@ -83,12 +83,12 @@ impl Core {
             let Some(table) = self.table(number)? else {
                 continue;
             };
-            let mut pieces: Vec<usize> = (0..table.piece_count()).collect();
+            let mut pieces: Vec<_> = table.pieces_within(first, last).collect();
             if direction == Direction::Reverse {
                 pieces.reverse();
             }
-            for piece in pieces {
-                let mut found = self.keys_of_piece(&table, piece, first, last)?;
+            for (piece, slots) in pieces {
+                let mut found = self.keys_of_piece(&table, piece, slots)?;
                 if direction == Direction::Reverse {
                     found.reverse();
                 }
@@ -107,48 +107,27 @@ impl Core {
         Ok((keys, None))
     }
 
+    /// The keys of some slots of a piece that have or had an entry.
     fn keys_of_piece(
         &self,
         table: &Table,
         piece: usize,
-        first: u64,
-        last: u64,
+        slots: std::ops::Range<usize>,
     ) -> Result<Vec<u64>> {
-        let per_piece = self.shape.slots_per_piece() as u64;
-        let piece_first = table.first_key.saturating_add(piece as u64 * per_piece);
-        // The last piece has slots for keys that belong to the next table.
-        let table_last = table.first_key.saturating_add(table.slot_count() - 1);
-        let piece_last = piece_first.saturating_add(per_piece - 1).min(table_last);
-        if piece_first > last || piece_last < first {
-            return Ok(Vec::new());
-        }
-        let untouched = {
-            let state = table.piece(piece);
-            state.slots.is_none() && state.on_disk == 0
-        };
-        if untouched {
+        if !table.piece(piece).may_have_entries() {
             return Ok(Vec::new());
         }
         table.load_piece(piece)?;
-        let mut keys = Vec::new();
-        {
-            let state = table.piece(piece);
-            let Some(slots) = &state.slots else {
-                return Ok(keys);
-            };
-            for slot in 0..slots.len() {
-                let Some(key) = piece_first.checked_add(slot as u64) else {
-                    break;
-                };
-                if (first..=last).contains(&key) && matches!(slots.get(slot), Slot::Position(_)) {
-                    keys.push(key);
-                }
-            }
-        }
+        let (first, last) = (slots.start, slots.end - 1);
+        let [first, last] = [first, last].map(|slot| table.key_of(piece, slot));
+        let state = table.piece(piece);
+        let mut keys: Vec<u64> = state
+            .live(slots, 1)
+            .map(|(slot, _)| table.key_of(piece, slot))
+            .collect();
+        drop(state);
         // Keys that went since the cursor's moment.
-        let old = self
-            .history
-            .keys_between(piece_first.max(first), piece_last.min(last));
+        let old = self.history.keys_between(first, last);
         if !old.is_empty() {
             keys.extend(old);
             keys.sort_unstable();

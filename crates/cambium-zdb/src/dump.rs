@@ -49,7 +49,7 @@ pub(crate) fn dump(core: &Core, to: &mut dyn Write) -> Result<()> {
             .map_err(text_failed)?;
         for piece in 0..table.piece_count() {
             let state = table.piece(piece);
-            if state.slots.is_none() && state.on_disk == 0 {
+            if !state.may_have_entries() {
                 continue;
             }
             let memory = if state.slots.is_some() {

@@ -35,7 +35,7 @@ impl Table {
     /// Brings the pieces of a range into memory.
     pub fn load_within(&self, first: u64, last: u64) -> cambium_base::Result<()> {
         for (piece, _) in self.pieces_within(first, last) {
-            if self.piece(piece).on_disk != 0 {
+            if self.piece(piece).may_have_entries() {
                 self.load_piece(piece)?;
             }
         }
@@ -53,18 +53,22 @@ impl Table {
         pieces.flat_map(move |(piece, slots)| {
             let (slots, step) = self.slots_at(piece, slots, place);
             // The piece is free again before the caller gets a key.
-            let live: Vec<usize> = self.piece(piece).live(slots, step).collect();
-            live.into_iter().map(move |slot| self.key_of(piece, slot))
+            let live: Vec<_> = self.piece(piece).live(slots, step).collect();
+            live.into_iter()
+                .map(move |(slot, _)| self.key_of(piece, slot))
         })
     }
 
-    fn key_of(&self, piece: usize, slot: usize) -> u64 {
-        self.first_key + (piece * self.shape.slots_per_piece() + slot) as u64
+    /// The key of a slot.
+    pub fn key_of(&self, piece: usize, slot: usize) -> u64 {
+        // The last table there is has slots beyond the last key, which are never written.
+        let slot = (piece * self.shape.slots_per_piece() + slot) as u64;
+        self.first_key.saturating_add(slot)
     }
 
     /// Of slots of a piece, those of the data file at a place: the first of them to the end,
     /// and the step between two.
-    fn slots_at(
+    pub(super) fn slots_at(
         &self,
         piece: usize,
         slots: Range<usize>,
@@ -81,11 +85,23 @@ impl Table {
 }
 
 impl Piece {
-    /// Of every `step`-th slot of a range, those that point at entries.
-    fn live(&self, slots: Range<usize>, step: usize) -> impl Iterator<Item = usize> + '_ {
+    /// False if no slot was ever written.
+    pub fn may_have_entries(&self) -> bool {
+        self.slots.is_some() || self.on_disk != 0
+    }
+
+    /// Of every `step`-th slot of a range, those that point at entries, with their positions.
+    pub fn live(
+        &self,
+        slots: Range<usize>,
+        step: usize,
+    ) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.slots.iter().flat_map(move |all| {
             let slots = slots.clone().step_by(step);
-            slots.filter(|&slot| matches!(all.get(slot), Slot::Position(_)))
+            slots.filter_map(|slot| match all.get(slot) {
+                Slot::Position(position) => Some((slot, position)),
+                _ => None,
+            })
         })
     }
 }

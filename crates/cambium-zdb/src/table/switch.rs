@@ -32,23 +32,14 @@ impl Table {
         let mut state = self.piece_mut(piece);
         state.homes[place].generation += 1;
         state.homes[place].file = file;
-        let per_piece = self.shape.slots_per_piece();
-        let first = self.first_key.saturating_add((piece * per_piece) as u64);
-        let moves: Vec<(usize, Slot)> = match &state.slots {
-            None => return,
-            Some(slots) => (0..slots.len())
-                .filter_map(|slot| {
-                    let key = first.wrapping_add(slot as u64);
-                    match slots.get(slot) {
-                        Slot::Position(position) if self.place_of(key) == place => {
-                            let moved = move_slot(key, position);
-                            Some((slot, moved.map_or(Slot::NeverWritten, Slot::Position)))
-                        }
-                        _ => None,
-                    }
-                })
-                .collect(),
-        };
+        let (slots, step) = self.slots_at(piece, 0..self.shape.slots_per_piece(), Some(place));
+        let moves: Vec<(usize, Slot)> = state
+            .live(slots, step)
+            .map(|(slot, position)| {
+                let moved = move_slot(self.key_of(piece, slot), position);
+                (slot, moved.map_or(Slot::NeverWritten, Slot::Position))
+            })
+            .collect();
         if !moves.is_empty() {
             let slots = state.slots_to_change();
             for (slot, moved) in moves {
@@ -59,22 +50,10 @@ impl Table {
 
     /// Keys and positions of a piece's live entries at a place.
     pub fn live_in_piece(&self, piece: usize, place: usize) -> Vec<(u64, u64)> {
+        let (slots, step) = self.slots_at(piece, 0..self.shape.slots_per_piece(), Some(place));
         let state = self.piece(piece);
-        let before = (piece * self.shape.slots_per_piece()) as u64;
-        let first = self.first_key.saturating_add(before);
-        let Some(slots) = &state.slots else {
-            return Vec::new();
-        };
-        (0..slots.len())
-            .filter_map(|slot| {
-                let key = first.checked_add(slot as u64)?;
-                match slots.get(slot) {
-                    Slot::Position(position) if self.place_of(key) == place => {
-                        Some((key, position))
-                    }
-                    _ => None,
-                }
-            })
+        let live = state.live(slots, step);
+        live.map(|(slot, position)| (self.key_of(piece, slot), position))
             .collect()
     }
 
