@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cambium_api::{
-    Change, ChangeOptions, Direction, Durability, Engine, EngineKind, Error, KeyRange, Operation,
-    OptionValues, Reader, SequenceNumber, WriteBatch,
+    Change, ChangeOptions, CompactOptions, Direction, Durability, Engine, EngineKind, Error,
+    KeyRange, Operation, OptionValues, Reader, SequenceNumber, WriteBatch,
 };
+use cambium_io::simulated::Generator;
 use cambium_io::{Environment, OpenOptions};
 use cambium_zdb::Zdb;
 
@@ -308,4 +309,62 @@ fn a_repair_brings_no_removed_key_back() {
             "superblock lost: {superblock_lost}, end of the data lost: {data_lost}"
         );
     }
+}
+
+/// Random changes with compactions and recoveries between them; then the index is lost.
+fn index_lost_after_changes(seed: u64) {
+    let environment = Environment::memory();
+    let opening = [
+        ("compaction_least_bytes", "0"),
+        ("checkpoint_bytes", "4096"),
+        ("open_tables", "2"),
+    ];
+    let mut random = Generator::new(seed);
+    let mut store = create(&environment, &opening);
+    let mut expected = Contents::new();
+    for _ in 0..200 {
+        let mut batch = WriteBatch::new();
+        for _ in 0..1 + random.below(4) {
+            let from = random.below(400);
+            match random.below(8) {
+                0 => {
+                    let to = from + 1 + random.below(150);
+                    batch.delete_range(KeyRange::between(&key(from), &key(to)));
+                    expected.retain(|number, _| !(from..to).contains(number));
+                }
+                1 => {
+                    batch.delete(&key(from));
+                    expected.remove(&from);
+                }
+                _ => {
+                    let value = vec![random.below(256) as u8; random.below(60) as usize];
+                    batch.put(&key(from), &value);
+                    expected.insert(from, value);
+                }
+            }
+        }
+        let durabilities = [Durability::Written, Durability::Synced];
+        store.write(batch, *random.pick(&durabilities)).unwrap();
+        match random.below(20) {
+            0 => _ = store.compact(&CompactOptions::default(), &()).unwrap(),
+            1..5 => _ = store.step(500).unwrap(),
+            5 => {
+                drop(store);
+                assert_eq!(checked(&environment), expected.len() as u64, "seed {seed}");
+                store = open(&environment, &opening);
+            }
+            _ => {}
+        }
+    }
+    store.close().unwrap();
+    remove(&environment, "index-");
+    let store = open(&environment, &[]);
+    assert_eq!(all(&*store), expected, "seed {seed}");
+    store.close().unwrap();
+    assert_eq!(checked(&environment), expected.len() as u64);
+}
+
+#[test]
+fn random_ranges_stay_removed_when_the_index_is_lost() {
+    (1..=60).for_each(index_lost_after_changes);
 }
