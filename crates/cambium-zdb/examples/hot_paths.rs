@@ -41,7 +41,7 @@ fn measure(
     let mut options = OptionValues::default();
     options.set("keys", "integer");
     options.set("cache_bytes", "256MiB");
-    options.set("snapshot_limit", &keys.to_string());
+    options.set("snapshot_limit", &(2 * keys).to_string());
     let store = Zdb.create(&Environment::real(), &path, &options)?;
     let value = vec![7; value_bytes];
     let put = |key: u64| {
