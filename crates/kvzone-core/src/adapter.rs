@@ -126,7 +126,9 @@ pub const FILTER_BITS: u32 = 10;
 pub struct Shares {
     /// Bytes of each of two write buffers: one fills while the other is written.
     pub write_buffer_bytes: u64,
-    /// Bytes of the cache: the rest, less the filters.
+    /// Bytes of all filters.
+    pub filter_bytes: u64,
+    /// Bytes of the cache: the rest.
     pub cache_bytes: u64,
 }
 
@@ -151,10 +153,11 @@ impl OpenRequest {
     pub fn shares(&self) -> Shares {
         let write_buffer_bytes = self.budget_bytes / 8;
         let filters = self.expected_keys.saturating_mul(u64::from(FILTER_BITS)) / 8;
-        let filters = filters.min(self.budget_bytes / 2);
+        let filter_bytes = filters.min(self.budget_bytes / 2);
         Shares {
             write_buffer_bytes,
-            cache_bytes: self.budget_bytes - 2 * write_buffer_bytes - filters,
+            filter_bytes,
+            cache_bytes: self.budget_bytes - 2 * write_buffer_bytes - filter_bytes,
         }
     }
 }
@@ -242,11 +245,6 @@ pub trait Adapter: Send + Sync {
         true
     }
 
-    /// True for a store with an asynchronous interface: [`OpenStore::queue`] has one.
-    fn has_queue(&self) -> bool {
-        false
-    }
-
     /// The files that hold data, for space and for dropping caches; all files
     /// below the folder unless a store keeps them elsewhere (a device).
     fn data_paths(&self, request: &OpenRequest) -> Vec<PathBuf> {
@@ -258,8 +256,7 @@ pub trait OpenStore: Send + Sync {
     fn session(self: Arc<Self>) -> Result<Box<dyn Session>>;
 
     /// What one thread submits requests through, where the store has an asynchronous
-    /// interface. There is none in place of one: a call in a thread of ours would measure
-    /// threads.
+    /// interface. The driver has queues and workers for stores without one.
     fn queue(self: Arc<Self>) -> Result<Option<Box<dyn Queue>>> {
         Ok(None)
     }
@@ -344,7 +341,7 @@ pub fn one_by_one(session: &mut dyn Session, changes: &[Change<'_>]) -> Result<(
     })
 }
 
-/// A store's own asynchronous interface, as one thread uses it. The requests for one key
+/// An asynchronous interface as one thread uses it: a store's own, or queues with workers. The requests for one key
 /// are served in the order in which they were submitted; each write is as durable, when its
 /// completion comes, as the [`OpenRequest`] said.
 pub trait Queue: Send {
@@ -360,21 +357,13 @@ pub enum Request<'a> {
     Delete { key: &'a [u8] },
 }
 
-/// Called with the value that a get found, with none otherwise.
-pub type Done = Box<dyn FnOnce(Result<Option<&[u8]>>) + Send>;
+/// Called with the value that a get found, with none otherwise; and with the nanoseconds
+/// that the store took, where the time in a queue before it is not the store's.
+pub type Done = Box<dyn FnOnce(Result<Option<&[u8]>>, Option<u64>) + Send>;
 
 /// A store that is to be closed, from the last one who has it.
 pub fn alone<T>(store: Arc<T>, name: &'static str) -> Result<T> {
     Arc::into_inner(store).ok_or_else(|| Error::store(name, "close", "a session is still open"))
-}
-
-/// The answer of stores whose every call is waited for.
-pub fn no_queue(store: &'static str) -> Error {
-    Error::unsupported(
-        store,
-        "requests in flight: it has no asynchronous interface; --threads has several calls \
-               at once",
-    )
 }
 
 /// Called with key and value of each entry.

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use crate::record::{Report, Run, Status};
-use crate::report::charts::charts;
+use crate::report::charts::{charts, over_sweep};
 use crate::report::grid::Grid;
 use crate::report::page::Page;
-use crate::report::summary::{Row, Summary, conditions};
-use crate::report::terminal::grid;
+use crate::report::summary::{Row, Summary, conditions, sweeps};
+use crate::report::terminal::{grid, place};
 use crate::report::text::grouped;
 
 /// The page of a report; as Markdown it suits the summary of a continuous integration.
@@ -22,8 +22,16 @@ pub fn page(report: &Report, summaries: &[Summary], command: &str) -> Page {
         seed decides. Points are rounds, strokes and tables their medians. A drag zooms into a \
         chart, a double click goes back.",
     );
-    for summary in summaries {
-        section(&mut page, report, summary);
+    for sweep in sweeps(summaries) {
+        page.heading(&sweep[0].workload);
+        page.table(grid(sweep), |_| "");
+        page.chart(over_sweep(sweep));
+        for summary in sweep {
+            if sweep.len() > 1 {
+                page.subheading(&place(sweep, summary));
+            }
+            section(&mut page, report, summary);
+        }
     }
     settings(&mut page, report);
     outcomes(&mut page, report);
@@ -34,9 +42,7 @@ pub fn page(report: &Report, summaries: &[Summary], command: &str) -> Page {
 }
 
 fn section(page: &mut Page, report: &Report, summary: &Summary) {
-    page.heading(&summary.workload);
     page.text(&conditions(&summary.conditions));
-    page.table(grid(summary), |_| "");
     // What they hold for stands above already.
     let told = format!(" ({})", conditions(&summary.conditions));
     let lines = summary.lines.iter().map(|line| &line.text);

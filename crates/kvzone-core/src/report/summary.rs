@@ -52,6 +52,10 @@ pub fn conditions(run: &Run) -> String {
     ];
     if let Some(requests) = run.extra.get("in_flight").and_then(Value::as_u64) {
         parts.push(format!("{requests} requests in flight each"));
+        match run.extra.get("workers").and_then(Value::as_u64) {
+            Some(0) | None => parts.push("the store's own queue".to_string()),
+            Some(workers) => parts.push(format!("{workers} workers")),
+        }
     }
     if let Some(rate) = run.target_rate {
         parts.push(format!("open loop at {}/s", text::grouped(rate)));
@@ -59,7 +63,7 @@ pub fn conditions(run: &Run) -> String {
     parts.join(", ")
 }
 
-fn plain(value: f64) -> String {
+pub(super) fn plain(value: f64) -> String {
     if value.fract() == 0.0 {
         text::grouped(value)
     } else {
@@ -149,6 +153,11 @@ impl Summary {
         let of = &self.conditions;
         kind(run) == (&self.workload, of.threads, of.key_size, of.value_size)
     }
+}
+
+/// Summaries of one workload, which differ in threads and sizes alone.
+pub fn sweeps(summaries: &[Summary]) -> impl Iterator<Item = &[Summary]> {
+    summaries.chunk_by(|one, next| one.workload == next.workload)
 }
 
 fn summarize_kind(report: &Report, own: Kind<'_>, stores: &[String]) -> Option<Summary> {
@@ -355,10 +364,31 @@ fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<St
         }
     }
     found.dedup();
+    found.extend(different_queues(runs, phase));
     if let Some(sentence) = different_answers(runs, phase) {
         found.push(sentence);
     }
     found
+}
+
+/// Where some stores take requests in flight themselves, and others through workers.
+fn different_queues(runs: &[&Run], phase: Phase) -> Option<String> {
+    let mut found: Vec<(bool, &str)> = Vec::new();
+    for run in runs.iter().filter(|run| run.phase == phase) {
+        let workers = run.extra.get("workers").and_then(Value::as_u64);
+        found.extend(workers.map(|count| (count > 0, run.store.as_str())));
+    }
+    let mut own: Vec<&str> = found.iter().filter(|of| !of.0).map(|of| of.1).collect();
+    own.sort_unstable();
+    own.dedup();
+    let is_mixed = !own.is_empty() && found.iter().any(|of| of.0);
+    is_mixed.then(|| {
+        format!(
+            "requests go through {}'s own queue, and through workers to the others \
+             (--workers gives all of them workers)",
+            own.join(", ")
+        )
+    })
 }
 
 /// Stores that were asked the same must answer the same.

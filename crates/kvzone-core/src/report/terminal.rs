@@ -1,11 +1,12 @@
-//! A summary as a table for a terminal: what stores reached, beneath it what
-//! they had in common, how they compare, and what weakens that.
+//! Summaries as tables for a terminal: what stores reached, beneath it what
+//! they had in common, how they compare, and what weakens that. A sweep over threads and
+//! sizes is one table.
 
 use crate::record::{Phase, Status};
 use crate::report::figure::{FIGURES, RATE_KEPT};
 use crate::report::grid::Grid;
 use crate::report::recovery::Recovery;
-use crate::report::summary::{Row, Summary, conditions};
+use crate::report::summary::{Row, Summary, conditions, plain, sweeps};
 use crate::report::text::or_dash;
 
 /// Characters of a sparkline at most.
@@ -28,13 +29,43 @@ pub fn sparkline(values: &[f64]) -> String {
     (0..count).map(bar).collect()
 }
 
-/// A row a store, for a terminal and for a page; some columns are left out where no store has
-/// anything in them.
-pub(super) fn grid(summary: &Summary) -> Grid {
+/// A fact of a run in which the summaries of a sweep may differ.
+type Varied = (&'static str, fn(&Summary) -> f64);
+
+const VARIED: [Varied; 2] = [
+    ("threads", |summary| f64::from(summary.conditions.threads)),
+    ("value bytes", |summary| summary.conditions.value_size),
+];
+
+/// The facts in which the summaries of a sweep differ; none of one summary.
+fn varied(sweep: &[Summary]) -> impl Iterator<Item = &'static Varied> {
+    let differs = |(_, of): &&Varied| sweep.iter().any(|other| of(other) != of(&sweep[0]));
+    VARIED.iter().filter(differs)
+}
+
+/// A summary among those of its sweep, such as `threads 4, value bytes 100`.
+pub(super) fn place(sweep: &[Summary], summary: &Summary) -> String {
+    let part = |(name, of): &Varied| format!("{name} {}", plain(of(summary)));
+    varied(sweep).map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// A row for each store of each summary of a sweep, for a terminal and for a page; some columns
+/// are left out where no store has anything in them.
+pub(super) fn grid(sweep: &[Summary]) -> Grid {
+    let all = || sweep.iter().flat_map(|summary| &summary.rows);
     let mut heads = vec!["store".to_string()];
-    let mut rows: Vec<Vec<String>> = summary.rows.iter().map(|row| vec![row.named()]).collect();
+    let mut rows: Vec<Vec<String>> = all().map(|row| vec![row.named()]).collect();
+    for (name, of) in varied(sweep) {
+        heads.push(name.to_string());
+        let cells = sweep
+            .iter()
+            .flat_map(|summary| summary.rows.iter().map(|_| plain(of(summary))));
+        for (row, cell) in rows.iter_mut().zip(cells) {
+            row.push(cell);
+        }
+    }
     let mut add = |head: &str, is_always: bool, fill: &dyn Fn(&Row) -> String| {
-        let cells: Vec<String> = summary.rows.iter().map(fill).collect();
+        let cells: Vec<String> = all().map(fill).collect();
         let is_empty = |cell: &String| matches!(cell.as_str(), "" | "-");
         if is_always || !cells.iter().all(is_empty) {
             heads.push(head.to_string());
@@ -61,9 +92,15 @@ pub(super) fn grid(summary: &Summary) -> Grid {
     }
 }
 
-pub fn render(summary: &Summary) -> String {
-    let table = grid(summary).terminal();
-    let rounds = summary.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
+pub fn render(summaries: &[Summary]) -> String {
+    sweeps(summaries).map(render_sweep).collect()
+}
+
+fn render_sweep(sweep: &[Summary]) -> String {
+    let table = grid(sweep).terminal();
+    let summary = &sweep[0];
+    let rounds = sweep.iter().flat_map(|summary| &summary.rows);
+    let rounds = rounds.map(|row| row.rounds).max().unwrap_or(0);
     let mut text = format!(
         "{} ({}), medians of {rounds} round{}\n{table}",
         summary.workload,
@@ -73,7 +110,13 @@ pub fn render(summary: &Summary) -> String {
         },
         if rounds == 1 { "" } else { "s" },
     );
-    text += &format!("  {}\n", conditions(&summary.conditions));
+    text.extend(sweep.iter().map(render_findings));
+    text
+}
+
+/// The lines beneath a table.
+fn render_findings(summary: &Summary) -> String {
+    let mut text = format!("  {}\n", conditions(&summary.conditions));
     for row in &summary.rows {
         text += &format!("  {}\n", outcome(row));
         let after_kill = row.recovery.as_ref().and_then(|found| found.after_kill);
@@ -124,7 +167,7 @@ mod tests {
         let runs = vec![run("a", 0, 1_234_567.0), broken];
         let stores = ["a".to_string(), "b".to_string()];
         let found = &summarize(&report(runs), &stores)[0];
-        let text = render(found);
+        let text = render(std::slice::from_ref(found));
         for part in [
             "fill-random (its load is measured), medians of 1 round\n",
             "1,234,567",

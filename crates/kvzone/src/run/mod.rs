@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     let built = html::page(report, &summaries, &command);
     write(page, || built.html())?;
     write(markdown, || built.markdown())?;
-    let mut text: String = summaries.iter().map(terminal::render).collect();
+    let mut text: String = terminal::render(&summaries);
     for warning in &outcome.warnings {
         text += &format!("Warning: {warning}\n");
     }

@@ -82,9 +82,7 @@ fn all_stores_that_are_found_return_the_same() {
             agreed += 1;
         }
         assert!(agreed > 0, "{} runs nothing", adapter.name());
-        if adapter.has_queue() {
-            requests_in_flight_return_the_same(&*adapter);
-        }
+        requests_in_flight_return_the_same(&*adapter);
         eprintln!("{}: {agreed} loads agree", adapter.name());
     }
 }
@@ -107,12 +105,15 @@ fn requests_in_flight_return_the_same(adapter: &dyn Adapter) {
             verify_every: 1,
             ..Load::default()
         };
-        let in_flight = Load {
-            queue: Some(32),
-            ..one_by_one.clone()
-        };
         let expected = outcome(&Memory, &one_by_one);
-        assert_eq!(outcome(adapter, &in_flight), expected, "{name}");
-        assert!(outcome(&Memory, &in_flight).is_none(), "it has no queue");
+        for workers in [None, Some(3)] {
+            let in_flight = Load {
+                queue: Some(32),
+                workers,
+                ..one_by_one.clone()
+            };
+            let found = outcome(adapter, &in_flight);
+            assert_eq!(found, expected, "{} {name}", adapter.name());
+        }
     }
 }

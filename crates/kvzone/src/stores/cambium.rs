@@ -222,10 +222,6 @@ impl Adapter for Cambium {
         }
     }
 
-    fn has_queue(&self) -> bool {
-        self.kind.name() == "alphard"
-    }
-
     fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
         let defaults = self.kind.options().iter();
         let mut settings: BTreeMap<String, String> = defaults
@@ -366,7 +362,7 @@ impl Queue for Submitter {
         let (Request::Get { key } | Request::Put { key, .. } | Request::Delete { key }) = request;
         let key = match pad(name, integer_keys, key, &mut padded) {
             Ok(key) => key.to_vec(),
-            Err(error) => return done(Err(error)),
+            Err(error) => return done(Err(error), None),
         };
         let request = match request {
             Request::Get { .. } => cambium::Request::Get { key },
@@ -378,9 +374,9 @@ impl Queue for Submitter {
             Request::Delete { .. } => cambium::Request::Delete { key, durability },
         };
         let completion = move |answer: cambium::Result<Response>| match answer {
-            Ok(Response::Value(Some(value))) => done(Ok(Some(&value))),
-            Ok(_) => done(Ok(None)),
-            Err(error) => done(Err(Error::Cambium(error))),
+            Ok(Response::Value(Some(value))) => done(Ok(Some(&value)), None),
+            Ok(_) => done(Ok(None), None),
+            Err(error) => done(Err(Error::Cambium(error)), None),
         };
         self.0.store.submit(request, Box::new(completion));
     }
