@@ -31,14 +31,8 @@ use crate::error::{Error, Result};
 pub struct Capabilities {
     /// Entries are kept in key order: [`Session::scan`] works.
     pub ordered: bool,
-    /// [`Session::write`] is all or nothing.
-    pub atomic_batches: bool,
-    /// Several sessions may write at once; otherwise the store lines them up.
-    pub concurrent_writers: bool,
     /// What a write can promise, beginning with the weakest.
     pub durabilities: &'static [Durability],
-    /// The size of its own cache can be set.
-    pub sizes_its_cache: bool,
     /// [`OpenStore::compact`] does something.
     pub compacts: bool,
     /// What it keeps is on a disk; false for the calibration stores.
@@ -49,20 +43,14 @@ impl Capabilities {
     /// The least: a store in memory, without order, that lines its writers up.
     pub const BARE: Capabilities = Capabilities {
         ordered: false,
-        atomic_batches: false,
-        concurrent_writers: false,
         durabilities: &Durability::ALL,
-        sizes_its_cache: false,
         compacts: false,
         persistent: false,
     };
 
     pub const BEST: Capabilities = Capabilities {
         ordered: true,
-        atomic_batches: true,
-        concurrent_writers: true,
         durabilities: &Durability::ALL,
-        sizes_its_cache: true,
         compacts: true,
         persistent: true,
     };

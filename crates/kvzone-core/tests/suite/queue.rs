@@ -56,7 +56,6 @@ impl Adapter for Gathering {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            concurrent_writers: true,
             durabilities: &[Durability::Written],
             ..Capabilities::BARE
         }
