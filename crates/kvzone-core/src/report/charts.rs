@@ -6,7 +6,7 @@ use crate::record::{LatencySummary, Phase, Report, Run, Status};
 use crate::report::figure::{FIGURES, Figure};
 use crate::report::page::{COLOURS, Chart, Row as DotRow, Series};
 use crate::report::summary::{Row, Summary};
-use crate::report::terminal::place;
+use crate::report::table::place;
 use crate::report::text::Unit;
 use crate::statistics::median;
 

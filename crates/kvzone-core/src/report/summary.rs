@@ -24,7 +24,7 @@ pub const NULL: &str = "null";
 /// Rounds that differ by more than this share of their median are noisy.
 const NOISY: f64 = 0.25;
 
-/// What all runs of a summary had in common; printed with every ratio.
+/// What all runs of a summary had in common; printed above its ratios.
 pub fn conditions(run: &Run) -> String {
     let data = run.keys as f64 * (run.key_size + run.value_size);
     let mut parts = vec![
@@ -109,7 +109,7 @@ pub struct Line {
     pub against: String,
     /// Operations a second, this by that, or why there is no ratio.
     pub comparison: Result<Comparison, &'static str>,
-    /// All of it on a line, with the conditions.
+    /// All of it on a line.
     pub text: String,
 }
 
@@ -175,7 +175,7 @@ fn summarize_kind(report: &Report, own: Kind<'_>, stores: &[String]) -> Option<S
         .filter_map(|store| row(store, phase, &runs))
         .collect();
     exclude(&mut rows);
-    let lines = lines(&rows, &conditions);
+    let lines = lines(&rows);
     let warnings = warnings(&rows, &lines, &runs, phase);
     Some(Summary {
         workload: workload.to_string(),
@@ -263,7 +263,7 @@ fn exclude(rows: &mut [Row]) {
     }
 }
 
-fn lines(rows: &[Row], conditions: &Run) -> Vec<Line> {
+fn lines(rows: &[Row]) -> Vec<Line> {
     let Some(first) = rows.iter().find(|row| row.unranked.is_none()) else {
         return Vec::new();
     };
@@ -276,7 +276,7 @@ fn lines(rows: &[Row], conditions: &Run) -> Vec<Line> {
                     compare_rounds(&row.rates, &first.rates).ok_or("they have no round in common")
                 }
             };
-            let text = line_text(row, first, &comparison, conditions);
+            let text = line_text(row, first, &comparison);
             Line {
                 store: row.store.clone(),
                 against: first.store.clone(),
@@ -287,20 +287,10 @@ fn lines(rows: &[Row], conditions: &Run) -> Vec<Line> {
         .collect()
 }
 
-fn line_text(
-    row: &Row,
-    first: &Row,
-    comparison: &Result<Comparison, &'static str>,
-    conditions: &Run,
-) -> String {
+fn line_text(row: &Row, first: &Row, comparison: &Result<Comparison, &str>) -> String {
     let head = format!("{} : {}", row.named(), first.named());
     let found = match comparison {
-        Err(reason) => {
-            return format!(
-                "{head}: not ranked, {reason} ({})",
-                self::conditions(conditions)
-            );
-        }
+        Err(reason) => return format!("{head}: not ranked, {reason}"),
         Ok(found) => found,
     };
     let verdict = match found.verdict {
@@ -310,11 +300,7 @@ fn line_text(
         Verdict::Noise => "no winner: noise drowns the difference".to_string(),
         Verdict::Unknown => "no winner from fewer than five rounds".to_string(),
     };
-    format!(
-        "{head} = {}: {verdict} ({})",
-        found.text(),
-        self::conditions(conditions)
-    )
+    format!("{head} = {}: {verdict}", found.text())
 }
 
 fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<String> {

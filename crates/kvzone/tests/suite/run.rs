@@ -146,7 +146,9 @@ fn several_threads_and_sizes_are_measured_apart_and_written_as_lines() {
         assert_eq!(printed.matches(part).count(), 2, "{part}: {printed}");
     }
     // One table has all of them.
-    let head = printed.lines().filter(|line| line.contains("value bytes"));
+    let head = printed
+        .lines()
+        .filter(|line| line.contains("┆ value bytes ┆"));
     assert_eq!(head.count(), 1, "{printed}");
     let csv = std::fs::read_to_string(folder.path().join("out.csv")).unwrap();
     let mut lines = csv.lines();

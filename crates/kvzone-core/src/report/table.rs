@@ -1,12 +1,10 @@
-//! Summaries as tables for a terminal: what stores reached, beneath it what
-//! they had in common, how they compare, and what weakens that. A sweep over threads and
-//! sizes is one table.
+//! Summaries as a table, for a page and a terminal: what stores reached. A sweep over threads
+//! and sizes is one table.
 
-use crate::record::{Phase, Status};
 use crate::report::figure::{FIGURES, RATE_KEPT};
 use crate::report::grid::Grid;
 use crate::report::recovery::Recovery;
-use crate::report::summary::{Row, Summary, conditions, plain, sweeps};
+use crate::report::summary::{Row, Summary, plain};
 use crate::report::text::or_dash;
 
 /// Characters of a sparkline at most.
@@ -92,64 +90,9 @@ pub(super) fn grid(sweep: &[Summary]) -> Grid {
     }
 }
 
-pub fn render(summaries: &[Summary]) -> String {
-    sweeps(summaries).map(render_sweep).collect()
-}
-
-fn render_sweep(sweep: &[Summary]) -> String {
-    let table = grid(sweep).terminal();
-    let summary = &sweep[0];
-    let rounds = sweep.iter().flat_map(|summary| &summary.rows);
-    let rounds = rounds.map(|row| row.rounds).max().unwrap_or(0);
-    let mut text = format!(
-        "{} ({}), medians of {rounds} round{}\n{table}",
-        summary.workload,
-        match summary.phase {
-            Phase::Load => "its load is measured",
-            _ => "measured after the load",
-        },
-        if rounds == 1 { "" } else { "s" },
-    );
-    text.extend(sweep.iter().map(render_findings));
-    text
-}
-
-/// The lines beneath a table.
-fn render_findings(summary: &Summary) -> String {
-    let mut text = format!("  {}\n", conditions(&summary.conditions));
-    for row in &summary.rows {
-        text += &format!("  {}\n", outcome(row));
-        let after_kill = row.recovery.as_ref().and_then(|found| found.after_kill);
-        if let Some(found) = after_kill {
-            let words = found.text(summary.conditions.durability);
-            text += &format!("    {words}\n");
-        }
-    }
-    for line in &summary.lines {
-        text += &format!("  {}\n", line.text);
-    }
-    for warning in &summary.warnings {
-        text += &format!("  Warning: {warning}\n");
-    }
-    text
-}
-
-/// The store with its version, and what went wrong first.
-fn outcome(row: &Row) -> String {
-    let named = row.named();
-    match &row.failure {
-        // Such a reason names the store itself.
-        Some((Status::Missing | Status::Unsupported, reason)) => reason.clone(),
-        Some((status, reason)) => format!("{named}: {} in a round: {reason}", status.name()),
-        None => named,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::summary::summarize;
-    use crate::report::summary::tests::{report, run};
 
     #[test]
     fn sparklines_show_the_course_from_zero_on() {
@@ -157,27 +100,5 @@ mod tests {
         assert_eq!(sparkline(&[7.0]), "");
         assert_eq!(sparkline(&[0.0, 0.0]), "");
         assert_eq!(sparkline(&[1.0; 100]).chars().count(), SPARKS);
-    }
-
-    #[test]
-    fn the_table_has_every_store_its_figures_and_what_they_hold_for() {
-        let mut broken = run("b", 0, 0.0);
-        broken.status = Status::Hung;
-        broken.error = Some("no operation ended for 60 s".to_string());
-        let runs = vec![run("a", 0, 1_234_567.0), broken];
-        let stores = ["a".to_string(), "b".to_string()];
-        let found = &summarize(&report(runs), &stores)[0];
-        let text = render(std::slice::from_ref(found));
-        for part in [
-            "fill-random (its load is measured), medians of 1 round\n",
-            "1,234,567",
-            "25.0",
-            "durability written, no memory limit, memory budget 64 MiB",
-            "b 1.0: hung in a round: no operation ended for 60 s",
-            "b 1.0 : a 1.0: not ranked",
-            "Warning: 1 round: fewer than the 5",
-        ] {
-            assert!(text.contains(part), "{part}\n{text}");
-        }
     }
 }
