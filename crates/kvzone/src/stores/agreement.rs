@@ -99,8 +99,8 @@ fn requests_in_flight_return_the_same(adapter: &dyn Adapter) {
         let one_by_one = Load {
             workload: name.to_string(),
             seed: 12,
-            keys: 1_000,
-            until: Until::Operations(3_000),
+            keys: 500,
+            until: Until::Operations(1_000),
             threads,
             verify_every: 1,
             ..Load::default()
