@@ -112,11 +112,13 @@ pub enum SeededBug {
     SegmentNamesUnsynced,
     /// Segments are written that a checkpoint has too.
     SharedSegmentsWritten,
+    /// A sync counts writes that came while it ran.
+    SyncTakesLaterWrites,
 }
 
 impl SeededBug {
     /// All defects, with their names.
-    pub const ALL: [(SeededBug, &'static str); 52] = [
+    pub const ALL: [(SeededBug, &'static str); 53] = [
         (SeededBug::NoChecksum, "no_checksum"),
         (SeededBug::TornTailKept, "torn_tail_kept"),
         (SeededBug::BatchSplit, "batch_split"),
@@ -190,5 +192,6 @@ impl SeededBug {
         (SeededBug::RefreshDropsPinned, "refresh_drops_pinned"),
         (SeededBug::SegmentNamesUnsynced, "segment_names_unsynced"),
         (SeededBug::SharedSegmentsWritten, "shared_segments_written"),
+        (SeededBug::SyncTakesLaterWrites, "sync_takes_later_writes"),
     ];
 }
