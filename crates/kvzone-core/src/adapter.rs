@@ -31,14 +31,8 @@ use crate::error::{Error, Result};
 pub struct Capabilities {
     /// Entries are kept in key order: [`Session::scan`] works.
     pub ordered: bool,
-    /// [`Session::write`] is all or nothing.
-    pub atomic_batches: bool,
-    /// Several sessions may write at once; otherwise the store lines them up.
-    pub concurrent_writers: bool,
     /// What a write can promise, beginning with the weakest.
     pub durabilities: &'static [Durability],
-    /// The size of its own cache can be set.
-    pub sizes_its_cache: bool,
     /// [`OpenStore::compact`] does something.
     pub compacts: bool,
     /// What it keeps is on a disk; false for the calibration stores.
@@ -49,20 +43,14 @@ impl Capabilities {
     /// The least: a store in memory, without order, that lines its writers up.
     pub const BARE: Capabilities = Capabilities {
         ordered: false,
-        atomic_batches: false,
-        concurrent_writers: false,
         durabilities: &Durability::ALL,
-        sizes_its_cache: false,
         compacts: false,
         persistent: false,
     };
 
     pub const BEST: Capabilities = Capabilities {
         ordered: true,
-        atomic_batches: true,
-        concurrent_writers: true,
         durabilities: &Durability::ALL,
-        sizes_its_cache: true,
         compacts: true,
         persistent: true,
     };
@@ -126,7 +114,9 @@ pub const FILTER_BITS: u32 = 10;
 pub struct Shares {
     /// Bytes of each of two write buffers: one fills while the other is written.
     pub write_buffer_bytes: u64,
-    /// Bytes of the cache: the rest, less the filters.
+    /// Bytes of all filters.
+    pub filter_bytes: u64,
+    /// Bytes of the cache: the rest.
     pub cache_bytes: u64,
 }
 
@@ -151,10 +141,11 @@ impl OpenRequest {
     pub fn shares(&self) -> Shares {
         let write_buffer_bytes = self.budget_bytes / 8;
         let filters = self.expected_keys.saturating_mul(u64::from(FILTER_BITS)) / 8;
-        let filters = filters.min(self.budget_bytes / 2);
+        let filter_bytes = filters.min(self.budget_bytes / 2);
         Shares {
             write_buffer_bytes,
-            cache_bytes: self.budget_bytes - 2 * write_buffer_bytes - filters,
+            filter_bytes,
+            cache_bytes: self.budget_bytes - 2 * write_buffer_bytes - filter_bytes,
         }
     }
 }
@@ -242,11 +233,6 @@ pub trait Adapter: Send + Sync {
         true
     }
 
-    /// True for a store with an asynchronous interface: [`OpenStore::queue`] has one.
-    fn has_queue(&self) -> bool {
-        false
-    }
-
     /// The files that hold data, for space and for dropping caches; all files
     /// below the folder unless a store keeps them elsewhere (a device).
     fn data_paths(&self, request: &OpenRequest) -> Vec<PathBuf> {
@@ -258,8 +244,7 @@ pub trait OpenStore: Send + Sync {
     fn session(self: Arc<Self>) -> Result<Box<dyn Session>>;
 
     /// What one thread submits requests through, where the store has an asynchronous
-    /// interface. There is none in place of one: a call in a thread of ours would measure
-    /// threads.
+    /// interface. The driver has queues and workers for stores without one.
     fn queue(self: Arc<Self>) -> Result<Option<Box<dyn Queue>>> {
         Ok(None)
     }
@@ -344,7 +329,7 @@ pub fn one_by_one(session: &mut dyn Session, changes: &[Change<'_>]) -> Result<(
     })
 }
 
-/// A store's own asynchronous interface, as one thread uses it. The requests for one key
+/// An asynchronous interface as one thread uses it: a store's own, or queues with workers. The requests for one key
 /// are served in the order in which they were submitted; each write is as durable, when its
 /// completion comes, as the [`OpenRequest`] said.
 pub trait Queue: Send {
@@ -360,21 +345,13 @@ pub enum Request<'a> {
     Delete { key: &'a [u8] },
 }
 
-/// Called with the value that a get found, with none otherwise.
-pub type Done = Box<dyn FnOnce(Result<Option<&[u8]>>) + Send>;
+/// Called with the value that a get found, with none otherwise; and with the nanoseconds
+/// that the store took, where the time in a queue before it is not the store's.
+pub type Done = Box<dyn FnOnce(Result<Option<&[u8]>>, Option<u64>) + Send>;
 
 /// A store that is to be closed, from the last one who has it.
 pub fn alone<T>(store: Arc<T>, name: &'static str) -> Result<T> {
     Arc::into_inner(store).ok_or_else(|| Error::store(name, "close", "a session is still open"))
-}
-
-/// The answer of stores whose every call is waited for.
-pub fn no_queue(store: &'static str) -> Error {
-    Error::unsupported(
-        store,
-        "requests in flight: it has no asynchronous interface; --threads has several calls \
-               at once",
-    )
 }
 
 /// Called with key and value of each entry.

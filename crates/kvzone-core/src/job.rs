@@ -117,10 +117,13 @@ pub struct Load {
     /// None: each thread issues all kinds.
     #[serde(default)]
     pub kind_threads: Option<Vec<(OperationKind, u32)>>,
-    /// Requests that each thread has in flight through the store's asynchronous interface;
-    /// None: each call is waited for.
+    /// Requests that each thread has in flight; None: each call is waited for.
     #[serde(default)]
     pub queue: Option<u32>,
+    /// Threads that take the requests from queues and call the store; None: the store's own
+    /// asynchronous interface, or a few where it has none.
+    #[serde(default)]
+    pub workers: Option<u32>,
     /// In place of a rate: the highest at which a latency is kept is looked for.
     #[serde(default)]
     pub latency_target: Option<LatencyTarget>,
@@ -186,6 +189,7 @@ impl Default for Load {
             give_up: None,
             kind_threads: None,
             queue: None,
+            workers: None,
             latency_target: None,
             beside: None,
             mix: None,

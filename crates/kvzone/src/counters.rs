@@ -111,12 +111,23 @@ impl Counters {
 /// User and system time of a process, or of its children that it has waited for.
 fn cpu_seconds(process: &str, of_children: bool) -> f64 {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let ticks = ticks(&text);
+    let first = if of_children { 2 } else { 0 };
+    (ticks[first] + ticks[first + 1]) as f64 / clock_ticks_per_second() as f64
+}
+
+/// Clock ticks of `/proc/PID/stat`: user and system time of the process, and of its children
+/// that it has waited for; 0 where there are none.
+pub(crate) fn ticks(stat: &str) -> [u64; 4] {
     // The name, in brackets, may hold anything; user time is the twelfth field behind it.
-    let (_, fields) = text.rsplit_once(')').unwrap_or_default();
-    let first = if of_children { 13 } else { 11 };
-    let fields = fields.split_whitespace().skip(first).take(2);
-    let ticks: u64 = fields.filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
-    ticks as f64 / clock_ticks_per_second() as f64
+    let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
+    let mut fields = fields.split_whitespace().skip(11);
+    [(); 4].map(|()| {
+        fields
+            .next()
+            .and_then(|ticks| ticks.parse().ok())
+            .unwrap_or(0)
+    })
 }
 
 /// The number behind a name in a file of `/proc`.

@@ -27,6 +27,7 @@ use kvzone_core::record::{Phase, Run, Status};
 use kvzone_core::workload;
 use serde_json::json;
 
+use crate::counters::ticks;
 use crate::device_reads::counting_group;
 use crate::limits::{Hierarchy, MemoryGroup};
 use crate::place::Disk;
@@ -451,20 +452,11 @@ impl Life {
 fn effort_of(process: u32) -> u64 {
     let read =
         |name: &str| fs::read_to_string(format!("/proc/{process}/{name}")).unwrap_or_default();
-    let stat = read("stat");
-    // Behind the name, which may hold blanks: user and system time are the
-    // 12th and 13th field.
-    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = fields.split_whitespace().skip(11).take(2);
     let io = read("io");
-    let bytes = io
-        .lines()
-        .filter_map(|line| line.split_once(": "))
-        .map(|(_, number)| number);
-    ticks
-        .chain(bytes)
-        .filter_map(|number| number.trim().parse::<u64>().ok())
-        .fold(0, u64::wrapping_add)
+    let bytes = io.lines().filter_map(|line| line.split_once(": "));
+    let bytes = bytes.filter_map(|(_, number)| number.trim().parse::<u64>().ok());
+    let ticks = ticks(&read("stat")).into_iter();
+    ticks.chain(bytes).fold(0, u64::wrapping_add)
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::counters::ticks;
+
 /// Shares of all processors' time above which a warning is due.
 const FOREIGN: f64 = 0.10;
 const STOLEN: f64 = 0.02;
@@ -47,14 +49,11 @@ impl Weather {
             .take(8)
             .map(|time| time.parse().ok())
             .collect::<Option<_>>()?;
-        // Behind the name: utime stime cutime cstime are the 12th to 15th.
-        let (_, fields) = process.rsplit_once(')')?;
-        let own = fields.split_whitespace().skip(11).take(4);
         Some(Weather {
             all: times.iter().sum(),
             idle: times.get(3)? + times.get(4)?,
             stolen: times.get(7).copied().unwrap_or(0),
-            own: own.filter_map(|time| time.parse::<u64>().ok()).sum(),
+            own: ticks(process).iter().sum(),
             load,
         })
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::capabilities;
+use super::CAPABILITIES;
 use crate::adapter::{
     Adapter, Capabilities, Change, OpenRequest, OpenStore, Session, Visit, alone,
 };
@@ -26,7 +26,7 @@ impl Adapter for Memory {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities(false)
+        CAPABILITIES
     }
 
     fn open(&self, _request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {

@@ -22,11 +22,7 @@ pub fn all() -> Vec<Box<dyn Adapter>> {
     vec![Box::new(Null), Box::new(Memory)]
 }
 
-fn capabilities(concurrent_writers: bool) -> Capabilities {
-    Capabilities {
-        ordered: true,
-        atomic_batches: true,
-        concurrent_writers,
-        ..Capabilities::BARE
-    }
-}
+const CAPABILITIES: Capabilities = Capabilities {
+    ordered: true,
+    ..Capabilities::BARE
+};

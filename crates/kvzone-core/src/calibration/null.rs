@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::capabilities;
+use super::CAPABILITIES;
 use crate::adapter::{Adapter, Capabilities, Change, OpenRequest, OpenStore, Session, Visit};
 use crate::error::Result;
 
@@ -22,7 +22,7 @@ impl Adapter for Null {
     }
 
     fn capabilities(&self) -> Capabilities {
-        capabilities(true)
+        CAPABILITIES
     }
 
     fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {

@@ -209,10 +209,9 @@ impl<'a> Issuer<'a> {
         }
     }
 
-    /// Submits to this, in place of calling its session.
-    pub fn through(mut self, queue: Box<dyn Queue>) -> Self {
-        self.queue = Some(queue);
-        self
+    /// Submits to this, where there is one, in place of calling its session.
+    pub fn through(self, queue: Option<Box<dyn Queue>>) -> Self {
+        Issuer { queue, ..self }
     }
 
     /// Issues operations until they, or the time, or the store's health end.

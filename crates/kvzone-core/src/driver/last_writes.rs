@@ -10,14 +10,17 @@
 //! What was written earlier is in the ledger as well, keys inserted after the load
 //! included: which those were is found out by drawing the phase's operations again.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::batch::Batch;
+use super::block::Block;
 use super::issuer::Issued;
 use super::ledger::{self, Notes};
 use super::phase::{Issues, Signals, Work, begin_together};
+use super::plan::Plan;
 use super::recorder::Recorder;
 use super::{Observer, clock::Clock};
 use crate::adapter::{Change, OpenStore, Session};
@@ -25,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::random::{Random, mix_two};
 use crate::record::Phase;
 use crate::versions::Versions;
+use crate::workload::OperationKind;
 
 /// Purpose of the seed.
 const LAST: u64 = 0x6C61_7374;
@@ -78,7 +82,8 @@ pub(super) fn write_until_killed(
             random: Random::stream(seed, thread),
             session: store.clone().session()?,
             notes: Notes::create(&ledger::of_thread(run, thread))?,
-            values: Vec::new(),
+            block: Block::default(),
+            batch: Batch::default(),
         });
     }
     let milliseconds = LEAST_MILLISECONDS + Random::stream(seed, u64::MAX).below(MORE_MILLISECONDS);
@@ -116,7 +121,8 @@ struct Writer<'a> {
     random: Random,
     session: Box<dyn Session>,
     notes: Notes,
-    values: Vec<u8>,
+    block: Block,
+    batch: Batch,
 }
 
 impl Issues for Writer<'_> {
@@ -140,76 +146,56 @@ impl Writer<'_> {
                 1 => 1,
                 _ => sizes.pick(self.random.next_u64()),
             };
-            let chosen = self.choose(size);
-            self.written
-                .fetch_add(chosen.len() as u64, Ordering::Relaxed);
-            self.call(&chosen)?;
+            self.choose(size);
+            let chosen = self.block.operations.len() as u64;
+            self.written.fetch_add(chosen, Ordering::Relaxed);
+            self.call()?;
         }
         Ok(())
     }
 
-    /// Keys of this thread with whether they are put; each once.
-    fn choose(&mut self, size: u64) -> BTreeMap<u64, bool> {
-        let (keys, threads) = (
-            self.work.plan.versions.count(),
-            u64::from(self.work.load.threads),
-        );
+    /// Puts and deletions of keys of this thread; each key once.
+    fn choose(&mut self, size: u64) {
+        let plan = self.work.plan;
+        let (keys, threads) = (plan.versions.count(), u64::from(self.work.load.threads));
         let own = keys / threads + u64::from(self.thread < keys % threads);
-        let mut chosen = BTreeMap::new();
+        let mut chosen = BTreeSet::new();
+        self.block.clear();
         for _ in 0..size {
             let number = self.random.below(own) * threads + self.thread;
-            chosen.insert(number, self.random.below(DELETES_ONE_IN) > 0);
+            let kind = match self.random.below(DELETES_ONE_IN) {
+                0 => OperationKind::Delete,
+                _ => OperationKind::Update,
+            };
+            if chosen.insert(number) {
+                self.block.push(kind, number, 1, &plan.keys);
+            }
         }
-        chosen
     }
 
-    fn note(&mut self, chosen: &BTreeMap<u64, bool>) -> Result<()> {
-        for &number in chosen.keys() {
-            let known = self.work.plan.versions.known(number);
-            self.notes.add(number, known.bits())?;
+    fn note(&mut self) -> Result<()> {
+        for operation in &self.block.operations {
+            let known = self.work.plan.versions.known(operation.number);
+            self.notes.add(operation.number, known.bits())?;
         }
         self.notes.hand_over()
     }
 
-    fn call(&mut self, chosen: &BTreeMap<u64, bool>) -> Result<()> {
-        let plan = self.work.plan;
-        self.values.clear();
-        let (mut keys, mut ends) = (Vec::new(), Vec::new());
-        for (&number, &is_put) in chosen {
-            let version = match is_put {
-                true => Some(plan.versions.begin_put(number)),
-                false => {
-                    plan.versions.begin_delete(number);
-                    None
-                }
-            };
-            let start = (keys.len(), self.values.len());
-            plan.keys.append(number, &mut keys);
-            if let Some(version) = version {
-                plan.values.append(number, version, &mut self.values);
-            }
-            ends.push((start, (keys.len(), self.values.len()), is_put));
-        }
-        self.note(chosen)?;
-        let change = |&(start, end, is_put): &((usize, usize), (usize, usize), bool)| {
-            let key = &keys[start.0..end.0];
-            match is_put {
-                true => Change::Put {
-                    key,
-                    value: &self.values[start.1..end.1],
-                },
-                false => Change::Delete { key },
-            }
-        };
-        let changes: Vec<Change<'_>> = ends.iter().map(change).collect();
+    fn call(&mut self) -> Result<()> {
+        let Plan {
+            values, versions, ..
+        } = self.work.plan;
+        self.batch.compose(&self.block.operations, values, versions);
+        self.note()?;
+        let (changes, _) = self.batch.changes(&self.block, &self.block.operations);
         match changes[..] {
             [Change::Put { key, value }] => self.session.put(key, value)?,
             [Change::Delete { key }] => self.session.delete(key)?,
             _ => self.session.write(&changes)?,
         }
-        for &number in chosen.keys() {
-            plan.versions.end(number);
+        for operation in &self.block.operations {
+            versions.end(operation.number);
         }
-        self.note(chosen)
+        self.note()
     }
 }

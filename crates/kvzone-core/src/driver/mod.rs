@@ -59,6 +59,7 @@ mod steps;
 mod stream;
 mod survivors;
 mod witness;
+mod workers;
 
 use std::sync::Arc;
 
@@ -74,7 +75,7 @@ use self::clock::Clock;
 use self::phase::Work;
 use self::replay::Replay;
 use self::survivors::Survivors;
-use crate::adapter::{Adapter, OpenRequest, OpenStore, Session, no_queue};
+use crate::adapter::{Adapter, OpenRequest, OpenStore, Session};
 use crate::error::{Error, Result};
 use crate::job::{After, Job, Load, Step};
 use crate::record::Phase;
@@ -185,9 +186,6 @@ fn check_capabilities(
     plan: &Operations<'_>,
 ) -> Result<()> {
     let capabilities = adapter.capabilities_for(request);
-    if job.load.queue.is_some() && !adapter.has_queue() {
-        return Err(no_queue(adapter.name()));
-    }
     let lacks = if job.compact && !capabilities.compacts {
         "a compaction: it has none to ask for".to_string()
     } else if plan.needs_order() && !capabilities.ordered {

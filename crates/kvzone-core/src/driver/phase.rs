@@ -20,7 +20,8 @@ use super::recorder::Recorder;
 use super::result::{PhaseResult, Together};
 use super::stream::{SCAN_ENTRIES, Stream, StreamPlan};
 use super::witness::{Expectation, Witness};
-use crate::adapter::{Adapter, OpenStore, Queue, no_queue};
+use super::workers::{WORKERS, Workers};
+use crate::adapter::{Adapter, OpenStore};
 use crate::error::{Error, Result};
 use crate::job::{Load, SizeChoice, Until};
 use crate::random::mix_two;
@@ -124,9 +125,14 @@ impl Work<'_> {
         self.load.queue.filter(|_| self.measured()).unwrap_or(0)
     }
 
-    fn queue(&self, store: &Arc<dyn OpenStore>) -> Result<Box<dyn Queue>> {
-        let queue = store.clone().queue()?;
-        queue.ok_or_else(|| no_queue(self.adapter.name()))
+    /// The threads that call the store for requests in flight; none where it takes requests
+    /// itself.
+    fn workers(&self, store: &Arc<dyn OpenStore>) -> Result<Option<Workers>> {
+        let count = self.load.workers;
+        if self.in_flight() == 0 || count.is_none() && store.clone().queue()?.is_some() {
+            return Ok(None);
+        }
+        Workers::new(store, self.adapter.name(), count.unwrap_or(WORKERS)).map(Some)
     }
 
     fn rate(&self) -> Option<f64> {
@@ -229,6 +235,7 @@ impl Work<'_> {
         let looks = length.map(|nanoseconds| nanoseconds / PROGRESS.as_nanos() as u64);
         let governor = target.map(|target| Governor::new(target, self.load.threads, looks));
         let counters: Vec<Counter> = (0..self.load.threads).map(|_| Counter::default()).collect();
+        let workers = self.workers(store)?;
         let mut issuers = Vec::new();
         for (thread, counter) in counters.iter().enumerate() {
             let thread = thread as u64;
@@ -248,10 +255,12 @@ impl Work<'_> {
             let session = store.clone().session()?;
             let (stream, witness) = (self.stream(thread), self.witness());
             let issuer = Issuer::new(issue, session, stream, witness, recorder);
-            issuers.push(match self.in_flight() {
-                0 => issuer,
-                _ => issuer.through(self.queue(store)?),
-            });
+            let queue = match &workers {
+                Some(workers) => Some(workers.queue()),
+                None if self.in_flight() > 0 => store.clone().queue()?,
+                None => None,
+            };
+            issuers.push(issuer.through(queue));
         }
         let unwatched = Counter::default();
         let accompanying = self.beside(store, &signals, &unwatched.0)?;
@@ -262,8 +271,19 @@ impl Work<'_> {
                 governor.look(&signals.stop);
             }
         };
-        let (issued, accompanied) = begin_together(issuers, accompanying, &signals, &look);
+        let count = workers.as_ref().map_or(0, Workers::count);
+        let (issued, accompanied) = std::thread::scope(|scope| {
+            if let Some(workers) = workers {
+                workers.begin(scope);
+            }
+            begin_together(issuers, accompanying, &signals, &look)
+        });
         let mut result = self.result(issued)?;
+        if self.in_flight() > 0 {
+            let extra = &mut result.extra;
+            extra.insert("in_flight".to_string(), json!(self.in_flight()));
+            extra.insert("workers".to_string(), json!(count));
+        }
         if self.give_up() < u64::MAX && self.rate().is_some() {
             let given_up = json!(signals.given_up.load(Ordering::Relaxed));
             result.extra.insert("rate_given_up".to_string(), given_up);
@@ -342,9 +362,6 @@ impl Work<'_> {
         result.result_hash = hashes.then(|| format!("{:016x}", found.hash));
         let extra = &mut result.extra;
         extra.insert("batch".to_string(), batch_text(self.batch()));
-        if self.in_flight() > 0 {
-            extra.insert("in_flight".to_string(), json!(self.in_flight()));
-        }
         self.explain(extra, found.verified, found.overdue);
         let scans = |(kind, _): &(OperationKind, u32)| *kind == OperationKind::Scan;
         if self.mix().iter().any(scans) {

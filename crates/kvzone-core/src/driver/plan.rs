@@ -13,6 +13,7 @@ use crate::workload::{FillOrder, OperationKind, Workload, find};
 
 use super::refusals::{check, mix};
 use super::stream::SCAN_SIZES;
+use super::workers::WORKERS;
 
 /// A load that is not what is measured goes in batches of up to so many
 /// entries ...
@@ -201,7 +202,8 @@ pub fn open_request(job: &Job) -> OpenRequest {
 }
 
 fn threads(load: &Load) -> u32 {
-    load.threads + load.beside.map_or(0, |beside| beside.threads)
+    let workers = load.queue.map_or(0, |_| load.workers.unwrap_or(WORKERS));
+    load.threads + workers + load.beside.map_or(0, |beside| beside.threads)
 }
 
 /// Bytes of a key, as far as a store that may take keys for integers has to

@@ -75,15 +75,21 @@ fn check_latency_target(load: &Load) -> Result<()> {
 
 fn check_queue(load: &Load, mix: &[(OperationKind, u32)]) -> Result<()> {
     let Some(queue) = load.queue else {
-        return Ok(());
+        return match load.workers {
+            None => Ok(()),
+            Some(_) => Err(Error::Usage("workers: of requests in flight".to_string())),
+        };
     };
     let is_served = |kind: OperationKind| {
         use OperationKind::{Delete, Insert, Read, ReadMissing, Update};
         matches!(kind, Delete | Insert | Read | ReadMissing | Update)
     };
     let other = mix.iter().find(|(kind, _)| !is_served(*kind));
-    let refused = if !(1..=MOST_IN_FLIGHT).contains(&queue) {
-        format!("from 1 to {MOST_IN_FLIGHT} a thread")
+    let workers = load
+        .workers
+        .is_none_or(|count| (1..=MOST_THREADS).contains(&count));
+    let refused = if !(1..=MOST_IN_FLIGHT).contains(&queue) || !workers {
+        format!("from 1 to {MOST_IN_FLIGHT} a thread, by 1 to {MOST_THREADS} workers")
     } else if let Some((kind, _)) = other {
         format!(
             "of reads, updates, inserts and deletes, not of {}",

@@ -6,6 +6,7 @@ use crate::record::{LatencySummary, Phase, Report, Run, Status};
 use crate::report::figure::{FIGURES, Figure};
 use crate::report::page::{COLOURS, Chart, Row as DotRow, Series};
 use crate::report::summary::{Row, Summary};
+use crate::report::table::place;
 use crate::report::text::Unit;
 use crate::statistics::median;
 
@@ -56,6 +57,27 @@ pub fn charts(report: &Report, summary: &Summary) -> Vec<Chart> {
     ));
     charts.retain(Chart::has_any);
     charts
+}
+
+/// Throughput of each store over the summaries of a sweep; without points where there is one.
+pub fn over_sweep(sweep: &[Summary]) -> Chart {
+    let places: Vec<String> = sweep.iter().map(|summary| place(sweep, summary)).collect();
+    let names: Vec<&str> = places.iter().map(String::as_str).collect();
+    let series = |row: &Row| {
+        let of_store = |summary: &Summary| {
+            let own = summary.rows.iter().find(|other| other.store == row.store);
+            own?.ops_per_second()
+        };
+        let point = |(at, summary): (usize, &Summary)| Some((at as f64, of_store(summary)?));
+        Series {
+            name: row.store.clone(),
+            colour: colour(&sweep[0], &row.store),
+            points: sweep.iter().enumerate().filter_map(point).collect(),
+        }
+    };
+    let all = sweep[0].rows.iter().filter(|_| sweep.len() > 1);
+    let title = "Throughput over the sweep (logarithmic), operations a second";
+    Chart::lines(title, Unit::Count, &names, all.map(series).collect())
 }
 
 /// A row a store, a point a round.

@@ -6,27 +6,36 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::{Report, Run, Status};
-use crate::report::charts::charts;
+use crate::record::{Phase, Report, Run, Status};
+use crate::report::charts::{charts, over_sweep};
 use crate::report::grid::Grid;
 use crate::report::page::Page;
-use crate::report::summary::{Row, Summary, conditions};
-use crate::report::terminal::grid;
+use crate::report::summary::{Row, Summary, conditions, sweeps};
+use crate::report::table::{grid, place};
 use crate::report::text::grouped;
 
 /// The page of a report; as Markdown it suits the summary of a continuous integration.
 pub fn page(report: &Report, summaries: &[Summary], command: &str) -> Page {
     let mut page = Page::new("KVZone report", command);
+    for sweep in sweeps(summaries) {
+        page.heading(&sweep[0].workload);
+        page.table(grid(sweep), |_| "");
+        page.chart(over_sweep(sweep));
+        for summary in sweep {
+            if sweep.len() > 1 {
+                page.subheading(&place(sweep, summary));
+            }
+            section(&mut page, report, summary);
+        }
+    }
+    outcomes(&mut page, report);
+    page.appendix();
     page.text(
         "Each round gives every store a fresh process and an empty folder, in an order that the \
         seed decides. Points are rounds, strokes and tables their medians. A drag zooms into a \
         chart, a double click goes back.",
     );
-    for summary in summaries {
-        section(&mut page, report, summary);
-    }
     settings(&mut page, report);
-    outcomes(&mut page, report);
     page.heading("Machine");
     page.code(&serde_json::to_string_pretty(&report.machine).unwrap_or_default());
     page.text(&format!("Seed {}, schema {}.", report.seed, report.schema));
@@ -34,13 +43,18 @@ pub fn page(report: &Report, summaries: &[Summary], command: &str) -> Page {
 }
 
 fn section(page: &mut Page, report: &Report, summary: &Summary) {
-    page.heading(&summary.workload);
-    page.text(&conditions(&summary.conditions));
-    page.table(grid(summary), |_| "");
-    // What they hold for stands above already.
-    let told = format!(" ({})", conditions(&summary.conditions));
-    let lines = summary.lines.iter().map(|line| &line.text);
-    let lines = lines.map(|line| line.strip_suffix(&told).unwrap_or(line).to_string());
+    let rounds = summary.rows.iter().map(|row| row.rounds).max().unwrap_or(0);
+    let rounds = match rounds {
+        1 => "One round".to_string(),
+        rounds => format!("Medians of {rounds} rounds"),
+    };
+    let measured = match summary.phase {
+        Phase::Load => " of the load",
+        _ => "",
+    };
+    let conditions = conditions(&summary.conditions);
+    page.text(&format!("{rounds}{measured}: {conditions}"));
+    let lines = summary.lines.iter().map(|line| line.text.clone());
     page.list(lines.collect(), summary.warnings.clone());
     after_kill(page, summary);
     for chart in charts(report, summary) {
@@ -91,18 +105,24 @@ fn settings(page: &mut Page, report: &Report) {
         stores.entry(&run.store).or_insert(run);
     }
     page.heading("Settings of each store");
-    for (store, run) in stores {
-        let version = run.version.as_deref().unwrap_or("version unknown");
-        let settings = run.settings.iter();
-        let table = Grid {
-            heads: ["setting", "value"].map(str::to_string).to_vec(),
-            words: 2,
-            rows: settings
-                .map(|(name, value)| vec![name.clone(), value.clone()])
-                .collect(),
-        };
-        page.folded(format!("{store} {version}"), table);
+    for run in stores.into_values() {
+        let (title, table) = settings_of(run);
+        page.folded(title, table);
     }
+}
+
+/// The store of a run with its version, and what it was opened with.
+pub fn settings_of(run: &Run) -> (String, Grid) {
+    let version = run.version.as_deref().unwrap_or("version unknown");
+    let settings = run.settings.iter();
+    let table = Grid {
+        heads: ["setting", "value"].map(str::to_string).to_vec(),
+        words: 2,
+        rows: settings
+            .map(|(name, value)| vec![name.clone(), value.clone()])
+            .collect(),
+    };
+    (format!("{} {version}", run.store), table)
 }
 
 /// Runs that did not end well; a page without this part had none.
@@ -146,6 +166,28 @@ mod tests {
             assert!(page.contains(point), "{point}");
         }
         assert!(!page.contains("What did not end well"));
+    }
+
+    #[test]
+    fn a_terminal_shows_every_store_its_figures_and_their_conditions() {
+        let mut broken = run("b", 0, 0.0);
+        broken.status = Status::Hung;
+        broken.error = Some("no operation ended for 60 s".to_string());
+        let report = report(vec![run("a", 0, 1_234_567.0), broken]);
+        let stores = ["a".to_string(), "b".to_string()];
+        let text = page(&report, &summarize(&report, &stores), "kvzone run").terminal();
+        for part in [
+            "fill-random\n",
+            "One round of the load: durability written, no memory limit, memory budget 64 MiB",
+            "1,234,567",
+            "25.0",
+            "b, fill-random round 1, load: hung: no operation ended for 60 s",
+            "b 1.0 : a 1.0: not ranked",
+            "Warning: 1 round: fewer than the 5",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        assert!(!text.contains("Machine"), "{text}");
     }
 
     #[test]

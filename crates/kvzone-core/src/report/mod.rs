@@ -10,8 +10,8 @@
 //! | [`recovery`] | time to open again, and what survived a kill |
 //! | [`figure`] | the figures of a run, for all that follow |
 //! | [`compare`] | two reports beside each other: better, worse, or nobody knows |
-//! | [`terminal`] | the summary as a table |
-//! | [`html`] | the page of a report |
+//! | [`table`] | summaries as a table |
+//! | [`html`] | the page of a report, as text too |
 //! | [`grid`] | a table as text, Markdown and HTML |
 //! | [`charts`] | which charts a workload has |
 //! | [`page`] | blocks and charts of a page without outside links |
@@ -28,5 +28,5 @@ pub mod page;
 pub mod recovery;
 pub mod summary;
 pub mod svg;
-pub mod terminal;
+pub mod table;
 pub mod text;

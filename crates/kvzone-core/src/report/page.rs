@@ -137,6 +137,8 @@ pub struct Page {
     title: String,
     command: String,
     blocks: Vec<Block>,
+    /// Blocks that a terminal shows; all where there is no appendix.
+    on_terminal: Option<usize>,
 }
 
 impl Page {
@@ -145,6 +147,7 @@ impl Page {
             title: title.to_string(),
             command: command.to_string(),
             blocks: Vec::new(),
+            on_terminal: None,
         }
     }
 
@@ -185,6 +188,28 @@ impl Page {
         if chart.series.iter().any(|one| !one.points.is_empty()) {
             self.blocks.push(Block::Chart(chart));
         }
+    }
+
+    /// Begins the part that a terminal does not show.
+    pub fn appendix(&mut self) {
+        self.on_terminal = Some(self.blocks.len());
+    }
+
+    /// As text, without charts.
+    pub fn terminal(&self) -> String {
+        let shown = self.on_terminal.unwrap_or(self.blocks.len());
+        let text = |block: &Block| match block {
+            Block::Heading(title) | Block::Subheading(title) => format!("\n{title}\n"),
+            Block::Text(text) | Block::Code(text) => format!("{text}\n"),
+            Block::List(lines, warnings) => {
+                let lines = lines.iter().map(|line| format!("  {line}\n"));
+                let warnings = warnings.iter().map(|line| format!("  Warning: {line}\n"));
+                lines.chain(warnings).collect()
+            }
+            Block::Table(grid, _) => grid.terminal(),
+            Block::Folded(..) | Block::Chart(_) => String::new(),
+        };
+        self.blocks.iter().take(shown).map(text).collect()
     }
 
     pub fn html(&self) -> String {
@@ -289,6 +314,14 @@ mod tests {
         assert!(html.contains("[0.0,2.0]") && html.contains("\"colour\":2"));
         assert!(html.contains("prefers-color-scheme: dark") && html.contains("uPlot"));
         assert!(!html.contains("left out"), "a chart without points");
+    }
+
+    #[test]
+    fn a_terminal_shows_what_comes_before_the_appendix() {
+        let mut page = page();
+        page.appendix();
+        page.heading("Settings");
+        assert_eq!(page.terminal(), "\nPart\n  <line>\n  Warning: careful\n");
     }
 
     #[test]

@@ -86,17 +86,6 @@ impl AfterKill {
             (_, 0, 0) => "kept all that it acknowledged".to_string(),
         }
     }
-
-    pub fn text(&self, durability: DurabilityName) -> String {
-        let number = |count: u64| grouped(count as f64);
-        format!(
-            "after a kill, of {} writes acknowledged as {durability} {} survived, {} lost: {}",
-            number(self.acknowledged),
-            number(self.survived),
-            number(self.lost),
-            self.verdict(durability)
-        )
-    }
 }
 
 #[cfg(test)]
@@ -125,11 +114,10 @@ mod tests {
         assert_eq!(found.time(), "250 ms");
         let sum = found.after_kill.unwrap();
         assert_eq!((sum.survived, sum.unanswered), (1_997, 2));
-        let synced = sum.text(DurabilityName::Synced);
+        let synced = sum.verdict(DurabilityName::Synced);
         assert_eq!(
             synced,
-            "after a kill, of 2,000 writes acknowledged as synced 1,997 survived, 3 lost: \
-             BROKE ITS PROMISE: it had acknowledged them as synced"
+            "BROKE ITS PROMISE: it had acknowledged them as synced"
         );
         let buffered = sum.verdict(DurabilityName::Buffered);
         assert!(buffered.contains("promises no more"), "{buffered}");

@@ -24,7 +24,7 @@ pub const NULL: &str = "null";
 /// Rounds that differ by more than this share of their median are noisy.
 const NOISY: f64 = 0.25;
 
-/// What all runs of a summary had in common; printed with every ratio.
+/// What all runs of a summary had in common; printed above its ratios.
 pub fn conditions(run: &Run) -> String {
     let data = run.keys as f64 * (run.key_size + run.value_size);
     let mut parts = vec![
@@ -52,6 +52,10 @@ pub fn conditions(run: &Run) -> String {
     ];
     if let Some(requests) = run.extra.get("in_flight").and_then(Value::as_u64) {
         parts.push(format!("{requests} requests in flight each"));
+        match run.extra.get("workers").and_then(Value::as_u64) {
+            Some(0) | None => parts.push("the store's own queue".to_string()),
+            Some(workers) => parts.push(format!("{workers} workers")),
+        }
     }
     if let Some(rate) = run.target_rate {
         parts.push(format!("open loop at {}/s", text::grouped(rate)));
@@ -59,7 +63,7 @@ pub fn conditions(run: &Run) -> String {
     parts.join(", ")
 }
 
-fn plain(value: f64) -> String {
+pub(super) fn plain(value: f64) -> String {
     if value.fract() == 0.0 {
         text::grouped(value)
     } else {
@@ -105,7 +109,7 @@ pub struct Line {
     pub against: String,
     /// Operations a second, this by that, or why there is no ratio.
     pub comparison: Result<Comparison, &'static str>,
-    /// All of it on a line, with the conditions.
+    /// All of it on a line.
     pub text: String,
 }
 
@@ -151,6 +155,11 @@ impl Summary {
     }
 }
 
+/// Summaries of one workload, which differ in threads and sizes alone.
+pub fn sweeps(summaries: &[Summary]) -> impl Iterator<Item = &[Summary]> {
+    summaries.chunk_by(|one, next| one.workload == next.workload)
+}
+
 fn summarize_kind(report: &Report, own: Kind<'_>, stores: &[String]) -> Option<Summary> {
     let workload = own.0;
     let runs = report.runs.iter().filter(|run| kind(run) == own);
@@ -166,7 +175,7 @@ fn summarize_kind(report: &Report, own: Kind<'_>, stores: &[String]) -> Option<S
         .filter_map(|store| row(store, phase, &runs))
         .collect();
     exclude(&mut rows);
-    let lines = lines(&rows, &conditions);
+    let lines = lines(&rows);
     let warnings = warnings(&rows, &lines, &runs, phase);
     Some(Summary {
         workload: workload.to_string(),
@@ -254,7 +263,7 @@ fn exclude(rows: &mut [Row]) {
     }
 }
 
-fn lines(rows: &[Row], conditions: &Run) -> Vec<Line> {
+fn lines(rows: &[Row]) -> Vec<Line> {
     let Some(first) = rows.iter().find(|row| row.unranked.is_none()) else {
         return Vec::new();
     };
@@ -267,7 +276,7 @@ fn lines(rows: &[Row], conditions: &Run) -> Vec<Line> {
                     compare_rounds(&row.rates, &first.rates).ok_or("they have no round in common")
                 }
             };
-            let text = line_text(row, first, &comparison, conditions);
+            let text = line_text(row, first, &comparison);
             Line {
                 store: row.store.clone(),
                 against: first.store.clone(),
@@ -278,20 +287,10 @@ fn lines(rows: &[Row], conditions: &Run) -> Vec<Line> {
         .collect()
 }
 
-fn line_text(
-    row: &Row,
-    first: &Row,
-    comparison: &Result<Comparison, &'static str>,
-    conditions: &Run,
-) -> String {
+fn line_text(row: &Row, first: &Row, comparison: &Result<Comparison, &str>) -> String {
     let head = format!("{} : {}", row.named(), first.named());
     let found = match comparison {
-        Err(reason) => {
-            return format!(
-                "{head}: not ranked, {reason} ({})",
-                self::conditions(conditions)
-            );
-        }
+        Err(reason) => return format!("{head}: not ranked, {reason}"),
         Ok(found) => found,
     };
     let verdict = match found.verdict {
@@ -301,11 +300,7 @@ fn line_text(
         Verdict::Noise => "no winner: noise drowns the difference".to_string(),
         Verdict::Unknown => "no winner from fewer than five rounds".to_string(),
     };
-    format!(
-        "{head} = {}: {verdict} ({})",
-        found.text(),
-        self::conditions(conditions)
-    )
+    format!("{head} = {}: {verdict}", found.text())
 }
 
 fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<String> {
@@ -355,10 +350,31 @@ fn warnings(rows: &[Row], lines: &[Line], runs: &[&Run], phase: Phase) -> Vec<St
         }
     }
     found.dedup();
+    found.extend(different_queues(runs, phase));
     if let Some(sentence) = different_answers(runs, phase) {
         found.push(sentence);
     }
     found
+}
+
+/// Where some stores take requests in flight themselves, and others through workers.
+fn different_queues(runs: &[&Run], phase: Phase) -> Option<String> {
+    let mut found: Vec<(bool, &str)> = Vec::new();
+    for run in runs.iter().filter(|run| run.phase == phase) {
+        let workers = run.extra.get("workers").and_then(Value::as_u64);
+        found.extend(workers.map(|count| (count > 0, run.store.as_str())));
+    }
+    let mut own: Vec<&str> = found.iter().filter(|of| !of.0).map(|of| of.1).collect();
+    own.sort_unstable();
+    own.dedup();
+    let is_mixed = !own.is_empty() && found.iter().any(|of| of.0);
+    is_mixed.then(|| {
+        format!(
+            "requests go through {}'s own queue, and through workers to the others \
+             (--workers gives all of them workers)",
+            own.join(", ")
+        )
+    })
 }
 
 /// Stores that were asked the same must answer the same.

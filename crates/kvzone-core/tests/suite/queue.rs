@@ -56,14 +56,9 @@ impl Adapter for Gathering {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            concurrent_writers: true,
             durabilities: &[Durability::Written],
             ..Capabilities::BARE
         }
-    }
-
-    fn has_queue(&self) -> bool {
-        true
     }
 
     fn open(&self, _: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
@@ -103,7 +98,10 @@ impl OpenStore for Open {
                 drop(all);
                 if held.len() >= depth || is_late {
                     for (done, outcome) in held.drain(..).rev() {
-                        done(outcome.as_ref().map(Option::as_deref).map_err(Clone::clone));
+                        done(
+                            outcome.as_ref().map(Option::as_deref).map_err(Clone::clone),
+                            None,
+                        );
                     }
                 }
             }
@@ -212,6 +210,135 @@ fn as_many_are_in_flight_as_asked_for_and_answers_are_those_of_calls() {
     }
 }
 
+/// A map whose every call takes a while, and whose deletions panic.
+struct Slow;
+
+const SLOW: Duration = Duration::from_millis(1);
+
+impl Adapter for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn summary(&self) -> &'static str {
+        "takes its time"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Memory.capabilities()
+    }
+
+    fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+        Ok(Arc::new(OpenSlow(Memory.open(request)?)))
+    }
+}
+
+struct OpenSlow(Arc<dyn OpenStore>);
+
+impl OpenStore for OpenSlow {
+    fn session(self: Arc<Self>) -> Result<Box<dyn Session>> {
+        Ok(Box::new(SlowSession(self.0.clone().session()?)))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+
+    fn close(self: Arc<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+struct SlowSession(Box<dyn Session>);
+
+impl Session for SlowSession {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        std::thread::sleep(SLOW);
+        self.0.get(key, value)
+    }
+
+    fn delete(&mut self, _: &[u8]) -> Result<()> {
+        panic!("no deletions")
+    }
+
+    fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
+        self.0.write(changes)
+    }
+}
+
+#[test]
+fn workers_call_a_store_without_a_queue_and_answers_are_those_of_calls() {
+    for (workload, threads, workers) in [
+        ("ycsb-b", 1, None),
+        ("churn-read", 1, Some(1)),
+        ("ycsb-d", 1, Some(7)),
+        ("read-random", 3, Some(2)),
+    ] {
+        let load = |queue, workers| Load {
+            threads,
+            workers,
+            ..load(workload, queue)
+        };
+        let found = run(&Memory, load(Some(16), workers)).unwrap();
+        assert!(found.failure.is_none(), "{workload}: {:?}", found.failure);
+        assert_eq!(found.extra["workers"], workers.unwrap_or(4));
+        let called = run(&Memory, load(None, None)).unwrap();
+        assert!(found.result_hash.is_some(), "{workload}");
+        assert_eq!(found.result_hash, called.result_hash, "{workload}");
+        assert_eq!(found.operations, called.operations);
+        assert_eq!(found.live_user_bytes, called.live_user_bytes);
+    }
+}
+
+#[test]
+fn the_time_in_a_workers_queue_is_queueing_and_not_the_stores() {
+    let load = Load {
+        keys: 100,
+        until: Until::Operations(60),
+        workers: Some(1),
+        ..load("read-random", Some(20))
+    };
+    let found = run(&Slow, load.clone()).unwrap();
+    let (whole, native) = (found.latency.unwrap(), found.native_latency.unwrap());
+    assert!(native.p50 as u128 >= SLOW.as_nanos(), "{native:?}");
+    // With twenty in flight a request waits for nineteen before it.
+    assert!(whole.p50 > 4 * native.p50, "{whole:?} {native:?}");
+    // Four of them are served at once.
+    let four = run(
+        &Slow,
+        Load {
+            workers: None,
+            ..load.clone()
+        },
+    )
+    .unwrap();
+    assert!(
+        four.seconds < found.seconds,
+        "{} {}",
+        four.seconds,
+        found.seconds
+    );
+    // Arrivals by Poisson go through the same queues.
+    let poisson = Load {
+        rate: Some(500.0),
+        poisson: true,
+        ..load
+    };
+    let found = run(&Slow, poisson).unwrap();
+    assert!(
+        found.failure.is_none() && found.operations == 60,
+        "{found:?}"
+    );
+    assert!(found.latency.unwrap().max > found.native_latency.unwrap().max);
+}
+
+#[test]
+fn a_panic_of_a_store_in_a_worker_ends_the_phase() {
+    let found = run(&Slow, load("churn-read", Some(4))).unwrap();
+    let failure = found.failure.unwrap().to_string();
+    assert!(failure.contains("panicked"), "{failure}");
+}
+
 #[test]
 fn an_open_loop_keeps_what_waits_apart_from_what_the_store_takes() {
     let store = Gathering::new(8, false);
@@ -237,9 +364,11 @@ fn an_error_of_a_completion_ends_the_phase() {
 
 #[test]
 fn what_cannot_be_in_flight_is_refused() {
-    let refused = run(&Memory, load("read-random", Some(4)));
-    let words = refused.unwrap_err().to_string();
-    assert!(words.contains("no asynchronous interface"), "{words}");
+    let workers = Load {
+        workers: Some(2),
+        ..load("read-random", None)
+    };
+    assert!(run(&Memory, workers).is_err(), "workers without a queue");
     for (workload, queue) in [
         ("ycsb-e", 4),
         ("ycsb-f", 4),

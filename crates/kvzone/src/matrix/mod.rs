@@ -163,8 +163,8 @@ pub(crate) fn run(arguments: &MatrixArguments) -> Result<ExitCode> {
     let is_whole = measured?;
     let ours = ours();
     let rows = table::rows(&results, &ours);
-    output::print(&render::terminal(&results, &rows))?;
     let page = render::page(&results, &rows);
+    output::print(&page.terminal())?;
     let written: [(_, &dyn Fn() -> String); 3] = [
         (&arguments.markdown, &|| page.markdown()),
         (&arguments.html, &|| page.html()),

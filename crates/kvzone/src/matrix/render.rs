@@ -1,10 +1,9 @@
-//! The matrix as text, as Markdown, as a page, and as a chart.
-
-use std::fmt::Write;
+//! The matrix as a page, and as a chart.
 
 use kvzone_core::adapter::Profile;
 use kvzone_core::record::Status;
 use kvzone_core::report::grid::Grid;
+use kvzone_core::report::html::settings_of;
 use kvzone_core::report::page::{self, Chart, Page};
 use kvzone_core::report::svg;
 use kvzone_core::report::text::{self, Unit};
@@ -182,26 +181,6 @@ fn grids(results: &Results, rows: &[Row]) -> impl Iterator<Item = (u64, Grid)> {
     sizes.map(|&(size, _)| (size, grid(results, rows, size)))
 }
 
-/// As text: conditions, tables, cells in which another is ahead.
-pub(super) fn terminal(results: &Results, rows: &[Row]) -> String {
-    let mut out = String::new();
-    for line in conditions(results) {
-        let _ = writeln!(out, "{line}");
-    }
-    let _ = writeln!(out, "{LEGEND}");
-    for (size, grid) in grids(results, rows) {
-        let _ = write!(out, "\nValues of {size} bytes\n{}", grid.terminal());
-    }
-    let _ = writeln!(out, "\n{}", summary(rows));
-    for line in behind_lines(results, rows) {
-        let _ = writeln!(out, "  {line}");
-    }
-    for note in notes(results) {
-        let _ = writeln!(out, "Note: {note}");
-    }
-    out
-}
-
 const TITLE: &str = "Every kind of work, beside the best of the others";
 const LEGEND: &str = "A ratio above 1 means ours is better, also where less is better. [ ]: its interval over rounds. ~: rounds differ by more than 30 %. A verdict needs 5 rounds; harness: what measuring costs is too near.";
 
@@ -221,26 +200,14 @@ fn notes(results: &Results) -> Vec<&str> {
     notes
 }
 
-fn settings(results: &Results) -> Vec<(String, String)> {
+/// What each store was opened with.
+fn settings(results: &Results) -> impl Iterator<Item = (String, Grid)> {
     let of = |store: &String| {
         let units = results.units.iter().filter(|unit| unit.store == *store);
-        let run = units
-            .flat_map(|unit| &unit.runs)
-            .find(|run| !run.settings.is_empty())?;
-        let settings = run.settings.iter();
-        let words: Vec<String> = settings
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        let version = run.version.as_deref().unwrap_or("unknown");
-        Some((format!("{store} {version}"), words.join(", ")))
+        let mut runs = units.flat_map(|unit| &unit.runs);
+        runs.find(|run| !run.settings.is_empty()).map(settings_of)
     };
-    results
-        .head
-        .conditions
-        .stores
-        .iter()
-        .filter_map(of)
-        .collect()
+    results.head.conditions.stores.iter().filter_map(of)
 }
 
 fn failures(results: &Results, rows: &[Row]) -> Vec<String> {
@@ -279,15 +246,17 @@ pub(super) fn page(results: &Results, rows: &[Row]) -> Page {
             _ => "",
         });
     }
-    page.heading("Settings");
-    let settings = settings(results).into_iter();
-    let settings = settings.map(|(store, settings)| format!("{store}: {settings}"));
     let notes = notes(results).into_iter().map(str::to_string);
-    page.list(settings.collect(), notes.collect());
+    page.list(Vec::new(), notes.collect());
     let failures = failures(results, rows);
     if !failures.is_empty() {
         page.heading("What a store could not do");
         page.list(failures, Vec::new());
+    }
+    page.appendix();
+    page.heading("Settings of each store");
+    for (store, grid) in settings(results) {
+        page.folded(store, grid);
     }
     page
 }

@@ -10,7 +10,7 @@ use kvzone_core::report::text::or_dash;
 use kvzone_core::statistics::verdict::{Comparison, Verdict};
 use serde_json::{Value, json};
 
-use super::claims::{Claim, claims, claims_grid, claims_terminal};
+use super::claims::{Claim, claims, claims_grid};
 use super::columns::{Column, Of};
 use super::measured::{Cell, Measured};
 use super::{ReproduceArguments, document};
@@ -136,17 +136,6 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    fn terminal(&self, title: &str) -> String {
-        let mut text = format!("{title}\n");
-        for (title, grid) in &self.grids {
-            if !title.is_empty() {
-                text += &format!("{title}\n");
-            }
-            text += &grid.terminal();
-        }
-        text + &claims_terminal(&self.claims) + &self.conditions
-    }
-
     fn page(&self, title: &str, command: &str) -> Page {
         let mut page = Page::new(title, command);
         for chart in &self.charts {
@@ -159,7 +148,7 @@ impl Shown {
             page.table(grid.clone(), |_| "");
         }
         if !self.claims.is_empty() {
-            page.heading("What the paper says");
+            page.heading("The paper, and whether its direction held");
             page.table(claims_grid(&self.claims), |_| "");
         }
         page.list(
@@ -194,7 +183,7 @@ impl<'a> Place<'a> {
         let command = words::command(&["--markdown"]);
         let page = shown.page(title, &command);
         let markdown = page.part("");
-        let mut text = shown.terminal(title);
+        let mut text = title.to_string() + &page.terminal();
         if self.arguments.markdown {
             text += "\n";
             text += &markdown;

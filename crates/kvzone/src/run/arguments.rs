@@ -95,10 +95,14 @@ pub(crate) struct RunArguments {
     /// read=3,update=1 for threads that issue one kind alone
     #[arg(long, value_name = "T", default_value = "1", value_parser = parse_threads)]
     pub(super) threads: Threads,
-    /// Requests that each thread keeps in flight through a store's asynchronous interface;
-    /// a store without one is named, and left out [default: each call is waited for]
+    /// Requests that each thread keeps in flight, through queues [default: each call is
+    /// waited for]
     #[arg(long, value_name = "N", conflicts_with_all = ["record", "keep_latency", "writers"])]
     pub(super) queue: Option<u32>,
+    /// Threads that take requests from the queues and call the store [default: the store's
+    /// own asynchronous interface, or 4 where it has none]
+    #[arg(long, value_name = "W", requires = "queue")]
+    workers: Option<u32>,
     /// The place of every write when it returns: in the process's memory, with the operating
     /// system, on the device
     #[arg(long, value_name = "LEVEL", default_value = "written", value_parser = word::<DurabilityName>(&["buffered", "written", "synced"]))]
@@ -291,6 +295,7 @@ impl RunArguments {
                 threads: threads.sum(),
                 kind_threads: threads.kinds(),
                 queue: self.queue,
+                workers: self.workers,
                 give_up: self.give_up,
                 batch: self.batch.1,
                 batch_least: Some(self.batch.0).filter(|&least| least != self.batch.1),

@@ -24,7 +24,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::record::{Report, Run, Status};
 use kvzone_core::report::summary::{Summary, different_answers, summarize};
-use kvzone_core::report::{html, terminal, text};
+use kvzone_core::report::{html, text};
 use serde::Serialize;
 
 use crate::stop::{STOPPED, Stop};
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<ExitCode> {
     let built = html::page(report, &summaries, &command);
     write(page, || built.html())?;
     write(markdown, || built.markdown())?;
-    let mut text: String = summaries.iter().map(terminal::render).collect();
+    let mut text = built.terminal();
     for warning in &outcome.warnings {
         text += &format!("Warning: {warning}\n");
     }

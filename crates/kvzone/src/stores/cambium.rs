@@ -17,6 +17,23 @@
 //! where `alphard` by its defaults only reserves the space; the device is what
 //! `KVZONE_DEVICE` names. **All that it carries is lost.**
 //!
+//! `forest-couchstore` approximates the baseline of the ForestDB paper. Couchstore (section 2.3
+//! of ForestDB 2016) is an append-only B+-tree over whole keys, updated at every commit,
+//! without a cache of its own and without a write buffer. Engine `forest` has all of its parts
+//! as options:
+//!
+//! | option | value | why |
+//! |---|---|---|
+//! | `index` | `btree` | whole keys, no prefix compression |
+//! | `write_buffer_entries` | 1 | each batch goes into the tree: at most one waits while another is written |
+//! | `cache_bytes` | 0 | the operating system's cache alone |
+//! | `read_ahead` | 1 | documents and nodes are read one by one |
+//! | `compaction_threshold` | 30 | percent stale, as in the paper (section 4.2) |
+//! | `cleaning` | off | the whole store is rewritten, as in the paper |
+//!
+//! It is no measurement of Couchstore: its format, its Erlang-born B+-tree with chunked nodes and
+//! its by-sequence index are not here. All other options can be set as those of `forest`.
+//!
 //! Durability is an argument of every write, and means exactly what
 //! [`cambium::Durability`] says. Sessions are clones
 //! of one counted reference. With `--queue`, requests go through
@@ -50,34 +67,55 @@ const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Engine `alphard` in a file that is written to its end when it is made.
 const FILLED: &str = "alphard-file";
+/// The same on a block device.
+const RAW: &str = "alphard-raw";
 
 /// Where a block device to measure on may be named.
 const DEVICE_VARIABLE: &str = "KVZONE_DEVICE";
 
+/// Options that cannot be overridden.
+type Fixed = &'static [(&'static str, &'static str)];
+
+/// Stores beside the engines: their name, their engine and its options.
+const VARIANTS: [(&str, &str, Fixed); 3] = [
+    (FILLED, "alphard", &[]),
+    (RAW, "alphard", &[]),
+    (
+        "forest-couchstore",
+        "forest",
+        &[
+            ("index", "btree"),
+            ("write_buffer_entries", "1"),
+            ("cache_bytes", "0"),
+            ("read_ahead", "1"),
+            ("compaction_threshold", "30"),
+            ("cleaning", "off"),
+        ],
+    ),
+];
+const COUCHSTORE: &str = "engine forest as an append-only B+-tree without write buffer or cache: \
+    approximates the baseline of the ForestDB paper";
+
 pub(super) fn adapters() -> Vec<Box<dyn Adapter>> {
     let engines = cambium::engines();
-    let mut adapters: Vec<Box<dyn Adapter>> = Vec::new();
-    for kind in engines.iter() {
-        let mut add = |name, raw| {
-            let kind = kind.clone();
-            adapters.push(Box::new(Cambium { kind, name, raw }));
-        };
-        add(kind.name(), false);
-        if kind.name() == "alphard" {
-            add(FILLED, false);
-            add("alphard-raw", true);
-        }
-    }
-    adapters
+    let engines = engines.iter().map(|kind| kind.name());
+    let variants = VARIANTS.iter().map(|variant| variant.0);
+    let found = engines.chain(variants).filter_map(engine);
+    found
+        .map(|store| Box::new(store) as Box<dyn Adapter>)
+        .collect()
 }
 
 pub(super) fn engine(name: &str) -> Option<Cambium> {
+    let variant = VARIANTS.iter().find(|variant| variant.0 == name);
+    let engine = variant.map_or(name, |variant| variant.1);
     let engines = cambium::engines();
-    let kind = engines.iter().find(|kind| kind.name() == name)?.clone();
+    let kind = engines.iter().find(|kind| kind.name() == engine)?.clone();
     Some(Cambium {
-        name: kind.name(),
+        name: variant.map_or(kind.name(), |variant| variant.0),
+        raw: name == RAW,
+        fixed: variant.map_or(&[], |variant| variant.2),
         kind,
-        raw: false,
     })
 }
 
@@ -85,6 +123,7 @@ pub(super) struct Cambium {
     kind: Arc<dyn EngineKind>,
     name: &'static str,
     raw: bool,
+    fixed: Fixed,
 }
 
 /// Bytes for all entries of a run, with room to write over them.
@@ -124,6 +163,18 @@ impl Cambium {
             }
         }
         chosen.extend(request.overrides.clone());
+        for &(name, value) in self.fixed {
+            if request
+                .overrides
+                .get(name)
+                .is_some_and(|asked| asked != value)
+            {
+                let store = self.name;
+                let words = format!("{store}.{name}: {name} is always {value} in {store}");
+                return Err(Error::Usage(words));
+            }
+            chosen.insert(name.to_string(), value.to_string());
+        }
         self.refuse_unknown(&chosen)?;
         Ok(chosen)
     }
@@ -181,7 +232,10 @@ impl Adapter for Cambium {
     }
 
     fn summary(&self) -> &'static str {
-        self.kind.summary()
+        match self.fixed {
+            [] => self.kind.summary(),
+            _ => COUCHSTORE,
+        }
     }
 
     fn probe(&self) -> Availability {
@@ -208,7 +262,6 @@ impl Adapter for Cambium {
             // An engine with a choice of keys keeps numbers in order, and says
             // of others when it is opened.
             ordered: self.kind.name() != "alphard",
-            sizes_its_cache: self.has("cache_bytes"),
             ..Capabilities::BEST
         }
     }
@@ -220,10 +273,6 @@ impl Adapter for Cambium {
             ordered: general.ordered && (integer || !self.has("keys")),
             ..general
         }
-    }
-
-    fn has_queue(&self) -> bool {
-        self.kind.name() == "alphard"
     }
 
     fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
@@ -366,7 +415,7 @@ impl Queue for Submitter {
         let (Request::Get { key } | Request::Put { key, .. } | Request::Delete { key }) = request;
         let key = match pad(name, integer_keys, key, &mut padded) {
             Ok(key) => key.to_vec(),
-            Err(error) => return done(Err(error)),
+            Err(error) => return done(Err(error), None),
         };
         let request = match request {
             Request::Get { .. } => cambium::Request::Get { key },
@@ -378,9 +427,9 @@ impl Queue for Submitter {
             Request::Delete { .. } => cambium::Request::Delete { key, durability },
         };
         let completion = move |answer: cambium::Result<Response>| match answer {
-            Ok(Response::Value(Some(value))) => done(Ok(Some(&value))),
-            Ok(_) => done(Ok(None)),
-            Err(error) => done(Err(Error::Cambium(error))),
+            Ok(Response::Value(Some(value))) => done(Ok(Some(&value)), None),
+            Ok(_) => done(Ok(None), None),
+            Err(error) => done(Err(Error::Cambium(error)), None),
         };
         self.0.store.submit(request, Box::new(completion));
     }

@@ -33,12 +33,7 @@ pub(crate) fn request(folder: &Path) -> OpenRequest {
 /// Settings that choose another way of keeping or writing entries: a store is
 /// run with each of them as well.
 const VARIANTS: &[(&str, &str, &str)] = &[
-    ("berkeleydb", "type", "hash"),
-    ("berkeleydb", "mode", "concurrent"),
-    ("kyotocabinet", "type", "tree"),
-    ("kyotocabinet", "batch", "transaction"),
     ("tokyocabinet", "type", "tree"),
-    ("tokyocabinet", "batch", "transaction"),
     ("rocksdb-blob", "min_blob_bytes", "0"),
 ];
 

@@ -2,7 +2,6 @@
 //!
 //! ```text
 //!  all() ─▶ cambium.rs                 every engine of ours
-//!           couchstore.rs              one of them, set like an older one
 //!           leveldb.rs, rocksdb.rs   ─┐
 //!           berkeleydb, lmdb, sqlite  ├─▶ cambium_foreign   found and loaded,
 //!           kyotocabinet, tokyocabinet ─┘                or named as missing
@@ -34,7 +33,6 @@ mod cambium;
 mod cambium_server;
 #[cfg(test)]
 pub(crate) mod conformance;
-mod couchstore;
 mod fjall;
 #[allow(unsafe_code)]
 mod kyotocabinet;
@@ -61,12 +59,6 @@ mod tokyocabinet;
 /// missing too.
 pub(crate) fn all() -> Vec<Box<dyn Adapter>> {
     let mut stores = cambium::adapters();
-    let forest = cambium::adapters()
-        .into_iter()
-        .find(|store| store.name() == "forest");
-    if let Some(forest) = forest {
-        stores.push(Box::new(couchstore::Couchstore::new(forest)));
-    }
     stores.push(Box::new(leveldb::LEVELDB));
     stores.push(Box::new(rocksdb::ROCKSDB));
     stores.push(Box::new(rocksdb::ROCKSDB_BLOB));

@@ -38,7 +38,6 @@ pub(super) const REDB: Foreign = Foreign {
     summary: "copy-on-write B+-tree in Rust, one file; each synced commit is in place",
     probe: || probe(),
     capabilities: Capabilities {
-        concurrent_writers: false,
         durabilities: &[Durability::Buffered, Durability::Synced],
         ..Capabilities::BEST
     },

@@ -48,7 +48,6 @@ pub(super) const REDIS: Foreign = Foreign {
     probe: || server::probe(Path::new(PROGRAM), REMEDY),
     capabilities: Capabilities {
         ordered: false,
-        sizes_its_cache: false,
         ..Capabilities::BEST
     },
     capabilities_for: None,

@@ -14,11 +14,14 @@
 //! # Settings
 //! | setting | `default` | `equal` | `tuned` |
 //! |---|---|---|---|
-//! | `cache_bytes` | 32 MiB, as shipped | its share of the budget | as `equal` |
+//! | `cache_bytes` | 32 MiB, as shipped | its share of the budget | that, and the share of the filters |
 //! | `compression` | snappy, as shipped | off | off |
 //! | `write_buffer_bytes` | 64 MiB | an eighth of the budget | as `equal` |
 //! | `write_buffers` | 2 | 2 | 2 |
 //! | `background_jobs` | 2 | 2 | as many as there are processors, 2 at least |
+//! | `block_bytes` | 4 KiB | 4 KiB | 16 KiB |
+//! | `bytes_per_sync` | 0 | 0 | 1 MiB |
+//! | `cache_index_and_filters`, with those of level 0 pinned | off | off | on |
 //! | `bloom_bits` a key | 0 | 10 | 10 |
 //! | `max_open_files` | no limit | no limit | no limit |
 //! | `verify_checksums` of reads | on, as shipped | on | on |
@@ -28,6 +31,9 @@
 //! | `blob_gc` | off, as shipped | on | on |
 //! | `blob_gc_age_cutoff` | 0.25 | 0.25 | 0.25 |
 //! | `blob_gc_force_threshold` | 1.0 | 1.0 | 1.0 |
+//!
+//! `tuned` is the list "Other general options" of RocksDB's wiki page *Setup Options and Basic
+//! Tuning*; the rest of that list is the default of this version.
 //!
 //! `cache_bytes` is the cache of blocks, with blobs in the same one; up to
 //! `write_buffers` times `write_buffer_bytes` come on top, and the filters of open
@@ -76,11 +82,15 @@ functions! {
         options_set_max_background_jobs(Object, c_int);
         options_set_max_write_buffer_number(Object, c_int);
         options_set_manual_wal_flush(Object, c_uchar);
+        options_set_bytes_per_sync(Object, u64);
         options_set_block_based_table_factory(Object, Object);
         block_based_options_create() -> Object;
         block_based_options_destroy(Object);
         block_based_options_set_block_cache(Object, Object);
         block_based_options_set_filter_policy(Object, Object);
+        block_based_options_set_block_size(Object, usize);
+        block_based_options_set_cache_index_and_filter_blocks(Object, c_uchar);
+        block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(Object, c_uchar);
         filterpolicy_create_bloom(c_double) -> Object;
         flush_wal(Object, c_uchar, ErrorOut);
         property_int(Object, *const c_char, *mut u64) -> c_int;
@@ -176,6 +186,9 @@ struct Plan {
     write_buffer_bytes: u64,
     write_buffers: c_int,
     background_jobs: c_int,
+    block_bytes: usize,
+    bytes_per_sync: u64,
+    cache_index_and_filters: bool,
     bloom_bits: c_int,
     max_open_files: c_int,
     verify_checksums: bool,
@@ -195,7 +208,8 @@ fn plan(store: &'static str, request: &OpenRequest) -> Result<Plan> {
     settings.state_flag("blob_files", store == BLOB);
     let shares = request.shares();
     let by_budget = |as_shipped, share| if shipped { as_shipped } else { share };
-    let cache_bytes = by_budget(32 << 20, shares.cache_bytes);
+    let of_filters = if tuned { shares.filter_bytes } else { 0 };
+    let cache_bytes = by_budget(32 << 20, shares.cache_bytes + of_filters);
     let write_buffer_bytes = by_budget(64 << 20, shares.write_buffer_bytes);
     let compression = if shipped { "snappy" } else { "off" };
     let jobs = if tuned { processors() } else { 2 };
@@ -206,6 +220,9 @@ fn plan(store: &'static str, request: &OpenRequest) -> Result<Plan> {
         write_buffer_bytes: settings.number("write_buffer_bytes", write_buffer_bytes)?,
         write_buffers: settings.int("write_buffers", 2)?,
         background_jobs: settings.int("background_jobs", jobs)?,
+        block_bytes: settings.fitting("block_bytes", if tuned { 16 << 10 } else { 4 << 10 })?,
+        bytes_per_sync: settings.number("bytes_per_sync", if tuned { 1 << 20 } else { 0 })?,
+        cache_index_and_filters: settings.flag("cache_index_and_filters", tuned)?,
         bloom_bits: settings.int("bloom_bits", bloom)?,
         max_open_files: settings.int("max_open_files", -1)?,
         verify_checksums: settings.flag("verify_checksums", true)?,
@@ -296,6 +313,8 @@ fn apply(loaded: &'static Loaded, plan: &Plan, opening: &mut Opening) -> Result<
     opening.set_int(own.options_set_max_write_buffer_number, plan.write_buffers);
     opening.set_int(own.options_set_max_background_jobs, plan.background_jobs);
     opening.set_int(functions.options_set_max_open_files, plan.max_open_files);
+    // SAFETY: the setter's object is an `options`, as this is.
+    unsafe { (own.options_set_bytes_per_sync)(opening.options.get(), plan.bytes_per_sync) };
     let buffered = plan.durability == DurabilityName::Buffered;
     opening.set_flag(own.options_set_manual_wal_flush, buffered);
     opening.verify_reads(plan.verify_checksums);
@@ -316,6 +335,15 @@ fn apply_table(own: &Own, plan: &Plan, cache: Handle, opening: &mut Opening) -> 
     opening.kept.push((table, own.block_based_options_destroy));
     // SAFETY: both objects are of this library; the cache is counted by it.
     unsafe { (own.block_based_options_set_block_cache)(table.get(), cache.get()) };
+    // SAFETY: the setter's object is a table's options, as this is.
+    unsafe { (own.block_based_options_set_block_size)(table.get(), plan.block_bytes) };
+    for set in [
+        own.block_based_options_set_cache_index_and_filter_blocks,
+        own.block_based_options_set_pin_l0_filter_and_index_blocks_in_cache,
+    ] {
+        // SAFETY: as above.
+        unsafe { set(table.get(), c_uchar::from(plan.cache_index_and_filters)) };
+    }
     if plan.bloom_bits > 0 {
         // SAFETY: takes a number, answers a new object.
         let filter = unsafe { (own.filterpolicy_create_bloom)(f64::from(plan.bloom_bits)) };

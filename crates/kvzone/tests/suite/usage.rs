@@ -1,5 +1,6 @@
 //! What `kvzone run` refuses, and what it leaves out.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -162,4 +163,55 @@ fn every_line_of_the_pages_is_a_command_line() {
         }
     }
     assert!(count > 40, "{count}");
+}
+
+/// The long options of a command and of all its subcommands.
+fn options(command: &clap::Command, found: &mut BTreeSet<String>) {
+    let shown = command.get_arguments().filter(|it| !it.is_hide_set());
+    found.extend(shown.filter_map(|it| it.get_long().map(str::to_string)));
+    let commands = command.get_subcommands().filter(|it| !it.is_hide_set());
+    commands.for_each(|command| options(command, found));
+}
+
+/// The options that a text names in commands of kvzone, and where it is about kvzone alone, by
+/// themselves.
+fn named(text: &str, is_about_kvzone: bool) -> BTreeSet<String> {
+    let is_option = |code: &str| is_about_kvzone && code.starts_with("--");
+    let is_of_kvzone = |code: &&str| is_option(code) || code.starts_with("kvzone ");
+    let lines = text.lines().filter(|line| line.starts_with("kvzone "));
+    // Every second piece between marks is code.
+    let codes = text.split('`').skip(1).step_by(2);
+    let all = codes.filter(is_of_kvzone).chain(lines);
+    let words = all.flat_map(|code| code.split([' ', '=', '\n', '[', ']', ',']));
+    let names = words.filter_map(|word| word.strip_prefix("--"));
+    names.map(str::to_string).collect()
+}
+
+#[test]
+fn the_page_explains_every_option_and_no_page_names_one_that_is_gone() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut known = BTreeSet::new();
+    options(&kvzone::command(), &mut known);
+    let read = |name: &str| {
+        let text = fs::read_to_string(docs.join(name)).unwrap();
+        text.replace("\\\n", "").replace("target/release/", "")
+    };
+    let explained = named(&read("kvzone.md"), true);
+    let missing: Vec<&String> = known.difference(&explained).collect();
+    assert!(
+        missing.is_empty(),
+        "docs/kvzone.md does not explain {missing:?}"
+    );
+    known.extend(["help", "version"].map(str::to_string));
+    let mut texts = Vec::new();
+    pages(&docs.join("measured"), &mut texts);
+    texts.extend(["benchmarks.md", "device.md", "matrix.md", "peers.md"].map(read));
+    let all = texts.iter().map(|text| named(text, false));
+    for found in all.chain([explained]) {
+        let gone: Vec<&String> = found.difference(&known).collect();
+        assert!(
+            gone.is_empty(),
+            "the pages name {gone:?}, which kvzone has not"
+        );
+    }
 }

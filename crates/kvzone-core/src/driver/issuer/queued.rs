@@ -1,8 +1,8 @@
 //! A thread's loop where requests are submitted, and several are in flight.
 //!
 //! ```text
-//!  draw ─▶ submit ─▶ │ in flight: up to N │ ─▶ completion, on a thread of the store:
-//!                                              the clock, and a word into the mailbox
+//!  draw ─▶ submit ─▶ │ in flight: up to N │ ─▶ completion, on a thread of the store or a
+//!                                              worker: the clock, and a word into the mailbox
 //!        look, record ◀── in the order in which they were submitted ◀──┘
 //! ```
 //!
@@ -13,8 +13,8 @@
 //! not, as a store's queue keeps the order of a key's requests.
 //!
 //! In an open loop a request that finds N in flight waits, and that is queueing as any
-//! other wait between its due moment and its submission; what the store's own queue takes
-//! is the store's.
+//! other wait between its due moment and its submission. So is the time in a worker's queue;
+//! what the store's own queue takes is the store's.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -41,6 +41,8 @@ struct Answer {
     /// Among all requests of the thread.
     number: u64,
     ended: u64,
+    /// Nanoseconds of the store's call, where they are known apart.
+    took: Option<u64>,
     outcome: Result<Option<Vec<u8>>>,
 }
 
@@ -209,10 +211,11 @@ impl Issuer<'_> {
         });
         flight.unanswered += 1;
         let (mailbox, clock) = (flight.mailbox.clone(), self.clock);
-        let done: Done = Box::new(move |outcome| {
+        let done: Done = Box::new(move |outcome, took| {
             mailbox.put(Answer {
                 number: of_request,
                 ended: clock.now(),
+                took,
                 outcome: outcome.map(|value| value.map(<[u8]>::to_vec)),
             });
         });
@@ -233,12 +236,10 @@ impl Issuer<'_> {
             } = request;
             let value = answer.outcome?;
             let ended = answer.ended;
-            self.issued
-                .recorder
-                .record(operation.kind, ended - due, ended, 1);
-            self.issued
-                .recorder
-                .record_parts(start - due, ended - start);
+            let native = answer.took.unwrap_or(ended - start);
+            let recorder = &mut self.issued.recorder;
+            recorder.record(operation.kind, ended - due, ended, 1);
+            recorder.record_parts((ended - due).saturating_sub(native), native);
             self.issued.ended = self.issued.ended.max(ended);
             if operation.kind.reads() {
                 let number = operation.number;

@@ -40,7 +40,6 @@ pub(super) const BUFFER_SMALL: c_int = -30999;
 pub(super) const CREATE: u32 = 0x1;
 pub(super) const RECOVER: u32 = 0x2;
 pub(super) const THREAD: u32 = 0x20;
-pub(super) const INIT_CDB: u32 = 0x80;
 pub(super) const INIT_LOCK: u32 = 0x100;
 pub(super) const INIT_LOG: u32 = 0x200;
 pub(super) const INIT_MPOOL: u32 = 0x400;
@@ -49,9 +48,8 @@ pub(super) const PRIVATE: u32 = 0x1_0000;
 
 /// Flag of the database's `open`: a write without a transaction is one.
 pub(super) const AUTO_COMMIT: u32 = 0x100;
-/// Kinds of database.
+/// The kind of database.
 pub(super) const BTREE: c_int = 1;
-pub(super) const HASH: c_int = 2;
 
 /// Flags of the environment.
 pub(super) const TXN_NOSYNC: u32 = 0x1;
@@ -166,11 +164,8 @@ methods! {
     log_set_config at 1112 (flags: u32, on: c_int);
     txn_begin at 2040 (parent: Object, transaction: *mut Object, flags: u32);
     txn_checkpoint at 2048 (kib: u32, minutes: u32, flags: u32);
-    memp_trickle at 1192 (percent: c_int, written: *mut c_int);
     // Methods of `DB`.
     set_pagesize at 1248 (bytes: u32);
-    set_h_nelem at 1192 (entries: u32);
-    set_h_ffactor at 1176 (entries: u32);
     database_open at 1008 (
         transaction: Object, file: Text, name: Text, kind: c_int, flags: u32, mode: c_int
     );
@@ -178,7 +173,6 @@ methods! {
     put at 1024 (transaction: Object, key: *mut Piece, value: *mut Piece, flags: u32);
     get at 632 (transaction: Object, key: *mut Piece, value: *mut Piece, flags: u32);
     delete at 592 (transaction: Object, key: *mut Piece, flags: u32);
-    sync at 1352 (flags: u32);
     compact at 576 (
         transaction: Object, from: *mut Piece, to: *mut Piece, counts: Object, flags: u32,
         end: *mut Piece

@@ -78,12 +78,8 @@ impl Environment {
         environment.configure(plan)?;
         let home = CString::new(folder.as_os_str().as_bytes())
             .map_err(|error| Error::store(NAME, "DB_ENV->open", error))?;
-        let kind = if plan.transactional {
-            calls::INIT_TXN | calls::INIT_LOG | calls::INIT_LOCK | calls::RECOVER
-        } else {
-            calls::INIT_CDB
-        };
-        let flags = calls::CREATE | calls::PRIVATE | calls::THREAD | calls::INIT_MPOOL | kind;
+        let kind = calls::INIT_TXN | calls::INIT_LOG | calls::INIT_LOCK | calls::INIT_MPOOL;
+        let flags = calls::CREATE | calls::PRIVATE | calls::THREAD | calls::RECOVER | kind;
         // SAFETY: an environment that is not open; a C string, and permissions.
         let opened = unsafe { calls::environment_open(object, home.as_ptr(), flags, 0o644) };
         answer("DB_ENV->open", opened)?;
@@ -95,9 +91,6 @@ impl Environment {
         // SAFETY: an environment that is not open, here and in all calls below.
         let set = unsafe { calls::set_cachesize(self.object, gib as u32, bytes as u32, 1) };
         answer("DB_ENV->set_cachesize", set)?;
-        if !plan.transactional {
-            return Ok(());
-        }
         // SAFETY: see above.
         let set = unsafe { calls::set_lk_detect(self.object, calls::LOCK_MINWRITE) };
         answer("DB_ENV->set_lk_detect", set)?;
@@ -155,18 +148,11 @@ impl Database {
             object: Handle::new(object, NAME, "db_create")?,
             is_there: true,
         };
-        database.configure(plan)?;
-        let (kind, name) = if plan.hash {
-            (calls::HASH, c"store.hash")
-        } else {
-            (calls::BTREE, c"store.btree")
-        };
-        let commit = if plan.transactional {
-            calls::AUTO_COMMIT
-        } else {
-            0
-        };
-        let flags = calls::CREATE | calls::THREAD | commit;
+        // SAFETY: a database that is not open.
+        let set = unsafe { calls::set_pagesize(database.object, plan.page_bytes) };
+        answer("DB->set_pagesize", set)?;
+        let (kind, name) = (calls::BTREE, c"store.btree");
+        let flags = calls::CREATE | calls::THREAD | calls::AUTO_COMMIT;
         // SAFETY: a database that is not open; C strings, null for "the only
         // one of its file", and permissions.
         let opened = unsafe {
@@ -183,21 +169,6 @@ impl Database {
         };
         answer("DB->open", opened)?;
         Ok(database)
-    }
-
-    fn configure(&self, plan: &Plan) -> Result<()> {
-        // SAFETY: a database that is not open, here and in the calls below.
-        let set = unsafe { calls::set_pagesize(self.object, plan.page_bytes) };
-        answer("DB->set_pagesize", set)?;
-        if !plan.hash || plan.expected_entries == 0 {
-            return Ok(());
-        }
-        // SAFETY: see above.
-        let set = unsafe { calls::set_h_ffactor(self.object, plan.entries_a_page) };
-        answer("DB->set_h_ffactor", set)?;
-        // SAFETY: see above.
-        let set = unsafe { calls::set_h_nelem(self.object, plan.expected_entries) };
-        answer("DB->set_h_nelem", set)
     }
 
     pub(super) fn close(mut self) -> Result<()> {

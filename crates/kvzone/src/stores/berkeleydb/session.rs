@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kvzone_core::adapter::{Change, DurabilityName, OpenStore, Session, Visit, alone, no_scan};
+use kvzone_core::adapter::{Change, OpenStore, Session, Visit, alone};
 use kvzone_core::error::{Error, Result};
 
 use super::calls::{self, Object, Piece};
@@ -115,26 +115,13 @@ impl Open {
         Ok(unsafe { calls::commit(transaction, 0) })
     }
 
-    /// What a write or a batch promises beyond being done, and the checkpoint
-    /// that it may have to take.
+    /// Takes the checkpoint that a write makes due.
     fn after_write(&self, bytes: u64) -> Result<()> {
-        if self.plan.transactional {
-            let before = self.since_checkpoint.fetch_add(bytes, Ordering::Relaxed);
-            let limit = self.plan.checkpoint_bytes;
-            if before < limit && before + bytes >= limit {
-                self.checkpoint()?;
-            }
-            return Ok(());
-        }
-        match self.plan.durability {
-            DurabilityName::Synced => self.synchronize(),
-            DurabilityName::Buffered => Ok(()),
-            DurabilityName::Written => {
-                // SAFETY: an open environment; nobody asks how many they were.
-                let done =
-                    unsafe { calls::memp_trickle(self.environment.object, 100, ptr::null_mut()) };
-                answer("DB_ENV->memp_trickle", done)
-            }
+        let before = self.since_checkpoint.fetch_add(bytes, Ordering::Relaxed);
+        let limit = self.plan.checkpoint_bytes;
+        match before < limit && before + bytes >= limit {
+            true => self.checkpoint(),
+            false => Ok(()),
         }
     }
 
@@ -144,14 +131,6 @@ impl Open {
         // SAFETY: an open environment with transactions.
         let done = unsafe { calls::txn_checkpoint(self.environment.object, 0, 0, 0) };
         answer("DB_ENV->txn_checkpoint", done)
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        if self.plan.transactional {
-            return self.checkpoint();
-        }
-        // SAFETY: an open database.
-        answer("DB->sync", unsafe { calls::sync(self.database.object, 0) })
     }
 }
 
@@ -168,11 +147,11 @@ impl OpenStore for Open {
     }
 
     fn sync(&self) -> Result<()> {
-        self.synchronize()
+        self.checkpoint()
     }
 
     fn settle(&self) -> Result<()> {
-        self.synchronize()
+        self.checkpoint()
     }
 
     fn compact(&self) -> Result<()> {
@@ -184,7 +163,7 @@ impl OpenStore for Open {
             })
         })?;
         answer("DB->compact", compacted)?;
-        self.synchronize()
+        self.checkpoint()
     }
 
     fn counters(&self) -> BTreeMap<String, f64> {
@@ -194,7 +173,7 @@ impl OpenStore for Open {
 
     fn close(self: Arc<Self>) -> Result<()> {
         let open = alone(self, NAME)?;
-        open.synchronize()?;
+        open.checkpoint()?;
         open.database.close()?;
         open.environment.close()
     }
@@ -247,21 +226,12 @@ impl Session for OneThread {
 
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
         let open = &*self.open;
-        if open.plan.transactional {
-            let done = open.until_done(|| open.transaction(changes))?;
-            answer("DB_TXN->commit", done)?;
-        } else {
-            for change in changes {
-                answer("DB->put or DB->del", open.apply(ptr::null_mut(), change)?)?;
-            }
-        }
+        let done = open.until_done(|| open.transaction(changes))?;
+        answer("DB_TXN->commit", done)?;
         open.after_write(changes.iter().map(size_of_change).sum())
     }
 
     fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
-        if self.open.plan.hash {
-            return Err(no_scan(NAME));
-        }
         check_length(from)?;
         let mut walk = Walk::new(&self.open.database)?;
         let mut visited = 0;

@@ -52,15 +52,8 @@ functions! {
         dbgetbuf(Object, *const c_char, usize, *mut c_char, usize) -> i32;
         dbsetbulk(Object, *const Record, usize, i32) -> i64;
         dbremovebulk(Object, *const Text, usize, i32) -> i64;
-        dbbegintran(Object, i32) -> i32;
-        dbendtran(Object, i32) -> i32;
         dbsync(Object, i32, Object, Object) -> i32;
         dbcount(Object) -> i64;
-        dbcursor(Object) -> Object;
-        curdel(Object);
-        curjumpkey(Object, *const c_char, usize) -> i32;
-        curget(Object, *mut usize, *mut *const c_char, *mut usize, i32) -> *mut c_char;
-        free(Object);
     }
 }
 

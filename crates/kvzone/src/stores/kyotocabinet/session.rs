@@ -2,19 +2,19 @@
 //!
 //! Calls answer 0 (or -1) for a failure; code and words are then asked for, on
 //! the same thread, and belong to the database. A database is documented as safe
-//! to use from several threads; a cursor lives within one call of a session.
+//! to use from several threads.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
 use std::ptr;
 use std::sync::Arc;
 
-use kvzone_core::adapter::{Change, OpenStore, Session, Visit, alone, no_scan};
+use kvzone_core::adapter::{Change, OpenStore, Session, alone};
 use kvzone_core::error::{Error, Result};
 
 use super::calls::{Functions, NO_RECORD, Record, Text, load};
-use super::{BatchForm, NAME, Plan};
-use cambium_foreign::library::{Handle, bytes, text};
+use super::{CREATE, NAME, Plan, WRITER};
+use cambium_foreign::library::{Handle, text};
 
 pub(super) fn open(plan: Plan, path: &CString) -> Result<Arc<dyn OpenStore>> {
     let functions = &load()?.functions;
@@ -27,7 +27,7 @@ pub(super) fn open(plan: Plan, path: &CString) -> Result<Arc<dyn OpenStore>> {
         plan,
     };
     // SAFETY: a new database, a C string.
-    let opened = unsafe { (functions.dbopen)(database.get(), path.as_ptr(), open.plan.mode) };
+    let opened = unsafe { (functions.dbopen)(database.get(), path.as_ptr(), WRITER | CREATE) };
     open.answer("dbopen", opened)?;
     open.is_open = true;
     Ok(Arc::new(open))
@@ -230,23 +230,6 @@ impl OneThread {
         self.flush_deletes()?;
         self.flush_puts()
     }
-
-    fn write_transaction(&self, changes: &[Change<'_>]) -> Result<()> {
-        let open = &*self.open;
-        let hard = i32::from(open.plan.sync);
-        // SAFETY: an open database.
-        let begun = unsafe { (open.functions.dbbegintran)(open.database.get(), hard) };
-        open.answer("dbbegintran", begun)?;
-        let applied = changes.iter().try_for_each(|change| match *change {
-            Change::Put { key, value } => open.set(key, value),
-            Change::Delete { key } => open.remove(key),
-        });
-        let commit = i32::from(applied.is_ok());
-        // SAFETY: an open database, in a transaction of this thread.
-        let ended = unsafe { (open.functions.dbendtran)(open.database.get(), commit) };
-        applied?;
-        open.answer("dbendtran", ended)
-    }
 }
 
 impl Session for OneThread {
@@ -291,94 +274,10 @@ impl Session for OneThread {
     }
 
     fn write(&mut self, changes: &[Change<'_>]) -> Result<()> {
-        match self.open.plan.batch {
-            BatchForm::Bulk => {
-                let written = self.write_bulk(changes);
-                self.puts.0.clear();
-                self.deletes.0.clear();
-                written?;
-            }
-            BatchForm::Transaction => self.write_transaction(changes)?,
-        }
+        let written = self.write_bulk(changes);
+        self.puts.0.clear();
+        self.deletes.0.clear();
+        written?;
         self.open.after_write()
-    }
-
-    fn scan(&mut self, from: &[u8], limit: u64, visit: &mut Visit<'_>) -> Result<u64> {
-        if !self.open.plan.tree {
-            return Err(no_scan(NAME));
-        }
-        let walk = Walk::new(&self.open)?;
-        if limit == 0 || !walk.jump(from)? {
-            return Ok(0);
-        }
-        let mut visited = 0;
-        while visited < limit && walk.visit(visit)? {
-            visited += 1;
-        }
-        Ok(visited)
-    }
-}
-
-/// A cursor, deleted when it is dropped.
-struct Walk<'a> {
-    open: &'a Open,
-    cursor: Handle,
-}
-
-impl<'a> Walk<'a> {
-    fn new(open: &'a Open) -> Result<Self> {
-        // SAFETY: an open database.
-        let cursor = unsafe { (open.functions.dbcursor)(open.database.get()) };
-        Ok(Walk {
-            open,
-            cursor: Handle::new(cursor, NAME, "dbcursor")?,
-        })
-    }
-
-    /// To the first key from this one on; false if there is none.
-    fn jump(&self, from: &[u8]) -> Result<bool> {
-        let jump = self.open.functions.curjumpkey;
-        // SAFETY: a live cursor; bytes that stay for the call.
-        let found = unsafe { jump(self.cursor.get(), start(from), from.len()) };
-        if found == 0 && !self.open.was_missing() {
-            return Err(self.open.failure("curjumpkey"));
-        }
-        Ok(found != 0)
-    }
-
-    /// Visits the entry there and steps on; false if there is none.
-    fn visit(&self, visit: &mut Visit<'_>) -> Result<bool> {
-        let (mut key_bytes, mut value, mut value_bytes) = (0, ptr::null(), 0);
-        // SAFETY: a live cursor, and places for what it answers.
-        let region = unsafe {
-            (self.open.functions.curget)(
-                self.cursor.get(),
-                &mut key_bytes,
-                &mut value,
-                &mut value_bytes,
-                1,
-            )
-        };
-        if region.is_null() {
-            if self.open.was_missing() {
-                return Ok(false);
-            }
-            return Err(self.open.failure("curget"));
-        }
-        // SAFETY: the region begins with so many bytes of key, and is ours.
-        let key = unsafe { bytes(region.cast(), key_bytes) };
-        // SAFETY: the value lies in the same region.
-        let value = unsafe { bytes(value.cast(), value_bytes) };
-        visit(key, value);
-        // SAFETY: the region came from the library, and is not used after this.
-        unsafe { (self.open.functions.free)(region.cast()) };
-        Ok(true)
-    }
-}
-
-impl Drop for Walk<'_> {
-    fn drop(&mut self) {
-        // SAFETY: made by `dbcursor`, and not used after this.
-        unsafe { (self.open.functions.curdel)(self.cursor.get()) };
     }
 }

@@ -120,9 +120,7 @@ pub(super) const LMDB: Foreign = Foreign {
         )
     },
     capabilities: Capabilities {
-        concurrent_writers: false,
         durabilities: &[Durability::Written, Durability::Synced],
-        sizes_its_cache: false,
         compacts: false,
         ..Capabilities::BEST
     },

@@ -149,7 +149,6 @@ pub(super) const SQLITE: Foreign = Foreign {
         availability(loaded.map(|loaded| (loaded.version.clone(), loaded.path.clone())))
     },
     capabilities: Capabilities {
-        concurrent_writers: false,
         durabilities: &[Durability::Written, Durability::Synced],
         ..Capabilities::BEST
     },

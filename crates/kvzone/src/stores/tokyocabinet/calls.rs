@@ -43,9 +43,6 @@ functions! {
         out(Object, Bytes, i32) -> bool;
         get(Object, Bytes, i32, *mut i32) -> *mut c_void;
         sync(Object) -> bool;
-        tranbegin(Object) -> bool;
-        trancommit(Object) -> bool;
-        tranabort(Object) -> bool;
         rnum(Object) -> u64;
     }
 }

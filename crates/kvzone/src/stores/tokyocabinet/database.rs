@@ -19,7 +19,6 @@ use cambium_foreign::library::{Handle, bytes, text};
 const WRITER: i32 = 1 << 1;
 const CREATE: i32 = 1 << 2;
 const NO_WAITING_FOR_LOCK: i32 = 1 << 5;
-const SYNC_TRANSACTIONS: i32 = 1 << 6;
 
 /// Options of `tune`.
 const LARGE: u8 = 1 << 0;
@@ -60,10 +59,7 @@ impl Database {
         };
         let path = CString::new(folder.join(name).as_os_str().as_bytes())
             .map_err(|error| Error::store(NAME, "open", error))?;
-        let mut mode = WRITER | CREATE | NO_WAITING_FOR_LOCK;
-        if database.plan.durability == DurabilityName::Synced {
-            mode |= SYNC_TRANSACTIONS;
-        }
+        let mode = WRITER | CREATE | NO_WAITING_FOR_LOCK;
         // SAFETY: a new, tuned object; a C string.
         let opened = unsafe { (functions.open)(object.get(), path.as_ptr(), mode) };
         database.answer("open", opened)?;
@@ -216,23 +212,6 @@ impl Database {
         // SAFETY: an open database that nobody else uses.
         let closed = unsafe { (self.functions.close)(self.object.get()) };
         self.answer("close", closed)
-    }
-
-    /// Runs changes as one transaction; the caller keeps other writers away.
-    pub(super) fn in_transaction(&self, changes: impl FnOnce() -> Result<()>) -> Result<()> {
-        // SAFETY: an open database.
-        let begun = unsafe { (self.functions.tranbegin)(self.object.get()) };
-        self.answer("tranbegin", begun)?;
-        let applied = changes();
-        if applied.is_err() {
-            // SAFETY: an open database in a transaction; the error of the
-            // change says more than one of taking it back would.
-            unsafe { (self.functions.tranabort)(self.object.get()) };
-            return applied;
-        }
-        // SAFETY: an open database in a transaction.
-        let done = unsafe { (self.functions.trancommit)(self.object.get()) };
-        self.answer("trancommit", done)
     }
 }
 

@@ -10,8 +10,7 @@
 //!
 //! That is the peer's like of what is asked for, and weaker than ours: a file is
 //! changed in place, so a power cut in the middle of a write may leave one that
-//! it has to reorganize. With `batch=transaction` it keeps a log of what a
-//! transaction changes.
+//! it has to reorganize.
 //!
 //! # Settings
 //! | setting | `default` | `equal` | `tuned` |
@@ -21,15 +20,12 @@
 //! | `mapped_bytes` | as shipped: 64 MiB, and none in a tree | the cache asked for, and none in a tree | as `equal` |
 //! | `cached_leaves`, `cached_nodes` (tree) | as shipped: 1,024 and 512 | as many leaves as fit the cache asked for; 512 | as `equal` |
 //! | `free_pool_power` | as shipped: 10 | 10 | 16: more of the free places are remembered |
-//! | `batch` | `each` | `each` | `each` |
 //!
 //! `large` (64-bit places, so that a file may pass 2 GiB) is always on,
 //! compression never; buckets are fixed when the file is made. The hash
 //! database's cache is the mapping of the file's beginning, which is page cache.
 //!
-//! A batch is its changes one by one with one synchronization behind them, or,
-//! with `batch=transaction`, a transaction. A transaction takes in whatever other
-//! threads write meanwhile, so with them all writers line up here.
+//! A batch is its changes one by one with one synchronization behind them.
 
 use std::collections::BTreeMap;
 
@@ -66,8 +62,6 @@ struct Plan {
     cached_leaves: i32,
     cached_nodes: i32,
     free_pool_power: i8,
-    /// A batch is a transaction, and every write waits for its turn.
-    transactions: bool,
     durability: DurabilityName,
     printed: BTreeMap<String, String>,
 }
@@ -101,7 +95,6 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
         nodes = settings.fitting("cached_nodes", CACHED_NODES)?;
     }
     let power = if tuned { 16 } else { FREE_POOL_POWER };
-    let batch = settings.word("batch", "each", &["each", "transaction"])?;
     Ok(Plan {
         tree,
         buckets: settings.fitting("buckets", buckets)?,
@@ -109,7 +102,6 @@ fn plan(request: &OpenRequest) -> Result<Plan> {
         cached_leaves: leaves,
         cached_nodes: nodes,
         free_pool_power: settings.fitting("free_pool_power", power as u64)?,
-        transactions: batch == "transaction",
         durability: request.durability,
         printed: settings.finish()?,
     })
@@ -137,20 +129,13 @@ pub(super) const TOKYOCABINET: Foreign = Foreign {
     },
     capabilities: Capabilities {
         ordered: false,
-        atomic_batches: false,
         durabilities: durabilities(false),
         ..Capabilities::BEST
     },
-    capabilities_for: Some(|request, general| {
-        let batch = request.overrides.get("batch");
-        let transactions = batch.is_some_and(|form| form == "transaction");
-        Capabilities {
-            ordered: is_tree(request),
-            atomic_batches: transactions,
-            concurrent_writers: !transactions,
-            durabilities: durabilities(is_tree(request)),
-            ..general
-        }
+    capabilities_for: Some(|request, general| Capabilities {
+        ordered: is_tree(request),
+        durabilities: durabilities(is_tree(request)),
+        ..general
     }),
     server: None,
     settings: |request| Ok(plan(request)?.printed),
