@@ -158,21 +158,6 @@ impl Tree {
         self.look_up_many(&self.view_at(moment), keys, moment)
     }
 
-    /// What is visible now of several keys, all as of one moment; see
-    /// [`Tree::get_current`].
-    ///
-    /// # Errors
-    /// As [`Tree::multi_get`].
-    pub fn multi_get_current(
-        &self,
-        keys: &[&[u8]],
-        visible: impl Fn() -> Moment,
-    ) -> Result<Vec<Lookup>> {
-        self.check_open()?;
-        let (view, moment) = self.current_view(visible);
-        self.look_up_many(&view, keys, moment)
-    }
-
     pub(crate) fn look_up_many(
         &self,
         view: &View,

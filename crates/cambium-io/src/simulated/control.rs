@@ -9,7 +9,6 @@ use super::disk::SimulatedDisk;
 use super::events::Event;
 use super::faults::{ArmedRule, FaultRule};
 use super::node::Node;
-use super::random::Generator;
 use super::state::State;
 use crate::memory::image::CHUNK_BYTES;
 use crate::memory::tree::{Entry, normalize};
@@ -295,26 +294,6 @@ impl SimulatedDisk {
             node.unreadable.insert(sector);
         }
         reached
-    }
-
-    /// Flips a random bit of a random file that has bytes; answers where.
-    pub fn flip_random_bit(&self, seed: u64) -> Option<(PathBuf, u64)> {
-        let mut generator = Generator::new(seed);
-        let files: Vec<(PathBuf, u64)> = {
-            let state = self.shared.lock();
-            let lengths = state.files().into_iter().filter_map(|(path, node)| {
-                let length = state.node(node)?.cached.length();
-                (length > 0).then_some((path, length))
-            });
-            lengths.collect()
-        };
-        if files.is_empty() {
-            return None;
-        }
-        let (path, length) = generator.pick(&files).clone();
-        let offset = generator.below(length);
-        self.flip_bit(&path, offset, generator.below(8) as u32);
-        Some((path, offset))
     }
 }
 
