@@ -62,6 +62,8 @@ pub enum Family {
     Clustered,
     /// As long as keys may be, differing at the very end.
     Longest,
+    /// Each key of one of the families whose keys have any length.
+    Mixed,
 }
 
 impl Family {
@@ -106,6 +108,11 @@ impl Family {
                     key[0] = random.below(8) as u8;
                 }
                 key
+            }
+            Family::Mixed => {
+                use Family::{Clustered, Integers, LongShared, Longest, Repeated, Words};
+                let families = [Clustered, Integers, LongShared, Longest, Repeated, Words];
+                families[random.below(families.len())].key(random, node_bytes)
             }
         }
     }
