@@ -19,6 +19,25 @@ pub struct OptionSpec {
     pub at_creation: bool,
 }
 
+impl OptionSpec {
+    /// An option by its fields; see them.
+    pub const fn new(
+        name: &'static str,
+        unit: &'static str,
+        default: &'static str,
+        at_creation: bool,
+        effect: &'static str,
+    ) -> OptionSpec {
+        OptionSpec {
+            name,
+            unit,
+            default,
+            effect,
+            at_creation,
+        }
+    }
+}
+
 /// Options given as text, in the order of their names.
 ///
 /// ```
