@@ -29,6 +29,7 @@ pub mod hash;
 pub mod hexdump;
 pub mod identity;
 pub mod layout;
+mod named;
 pub mod order;
 pub mod value;
 pub mod varint;
