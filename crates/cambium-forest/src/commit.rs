@@ -16,7 +16,6 @@ use std::sync::Arc;
 use cambium_api::Written;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::health::found_no_space;
 use cambium_storage::record::{RecordHeader, most_record_bytes, next_attempt};
 
 use crate::core::{Core, Mark, Writer, lock};
@@ -174,7 +173,7 @@ impl Core {
         };
         database.log.append(&header, &[]);
         let written = match database.log.flush() {
-            Err(error) if found_no_space(&error) => database.log.cut_back(end),
+            Err(error) if error.is_no_space() => database.log.cut_back(end),
             outcome => outcome,
         };
         writer.mark = Some(Mark {
@@ -191,7 +190,7 @@ impl Core {
     /// Undoes an append that failed for lack of space; any other failure
     /// stops all writes.
     fn take_back(&self, writer: &mut Writer, database: &Database, end: u64, error: Error) -> Error {
-        if !found_no_space(&error) {
+        if !error.is_no_space() {
             return self.poisoned(error);
         }
         // What may be left of the entries must not be mixed with what follows.
