@@ -35,6 +35,7 @@ mod holding;
 pub mod layer;
 pub mod linearizability;
 pub mod memory_engine;
+pub mod mutation;
 mod patience;
 pub mod seeded;
 mod space;
