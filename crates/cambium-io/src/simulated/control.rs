@@ -210,21 +210,6 @@ impl SimulatedDisk {
         self.shared.lock().events.count(event)
     }
 
-    /// Starts writing a line for each operation.
-    pub fn start_trace(&self) {
-        self.shared.lock().trace = Some(Vec::new());
-    }
-
-    /// The lines so far: number, operation, path, offset, bytes.
-    pub fn trace(&self) -> String {
-        let state = self.shared.lock();
-        state.trace.as_ref().map_or_else(String::new, |lines| {
-            let mut text = lines.join("\n");
-            text.push('\n');
-            text
-        })
-    }
-
     /// The bytes of a file as a reader sees them, or `None` where there is none.
     pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.shared.lock();
