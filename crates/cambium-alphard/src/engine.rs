@@ -217,26 +217,6 @@ impl AlphardStore {
         let consumers = self.core.consumers.get();
         consumers.ok_or_else(|| self.without_changes())
     }
-
-    fn write_checked(
-        &self,
-        preconditions: &[Precondition],
-        unchanged: Option<Arc<ReadSet>>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.core.check_open()?;
-        batch.check_limits()?;
-        let user_bytes = batch.bytes();
-        let operations = last_operations(batch)?;
-        self.core.write_request(WriteRequest {
-            operations,
-            preconditions: preconditions.to_vec(),
-            unchanged,
-            durability,
-            user_bytes,
-        })
-    }
 }
 
 fn iterate(
@@ -329,17 +309,24 @@ impl Engine for AlphardStore {
         }
     }
 
-    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], None, batch, durability)
-    }
-
-    fn write_if(
+    fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, None, batch, durability)
+        self.core.check_open()?;
+        batch.check_limits()?;
+        let user_bytes = batch.bytes();
+        let operations = last_operations(batch)?;
+        self.core.write_request(WriteRequest {
+            operations,
+            preconditions: preconditions.to_vec(),
+            unchanged,
+            durability,
+            user_bytes,
+        })
     }
 
     fn track_writes(&self) -> Result<()> {
@@ -351,15 +338,6 @@ impl Engine for AlphardStore {
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
         self.core.check_open()?;
         self.core.recent.check(reads)
-    }
-
-    fn write_unchanged(
-        &self,
-        reads: Arc<ReadSet>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

@@ -168,39 +168,6 @@ impl ForestStore {
         }
         Ok(())
     }
-
-    fn write_checked(
-        &self,
-        preconditions: &[Precondition],
-        unchanged: Option<Arc<ReadSet>>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.core.check_open()?;
-        batch.check_limits()?;
-        let user_bytes = batch.bytes();
-        if !preconditions.is_empty() {
-            // Before a namespace is made for the batch: a write that is refused
-            // leaves none. The writer asks again when its turn comes.
-            self.check_preconditions(preconditions)?;
-        }
-        let mut operations: Vec<(u16, Operation)> = Vec::with_capacity(batch.len());
-        for (name, operation) in batch.into_operations() {
-            let namespace = match name {
-                None => self.namespace,
-                Some(name) => self.core.namespace_number(&name)?,
-            };
-            operations.push((namespace, operation));
-        }
-        let mut request = WriteRequest::new(operations, durability);
-        request.user_bytes = user_bytes;
-        request.unchanged = unchanged;
-        request.preconditions = preconditions
-            .iter()
-            .map(|precondition| (self.namespace, precondition.clone()))
-            .collect();
-        self.core.write_request(request)
-    }
 }
 
 fn scan_at(
@@ -354,17 +321,37 @@ impl Engine for ForestStore {
         self.core.write_request(request)
     }
 
-    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], None, batch, durability)
-    }
-
-    fn write_if(
+    fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, None, batch, durability)
+        self.core.check_open()?;
+        batch.check_limits()?;
+        let user_bytes = batch.bytes();
+        if !preconditions.is_empty() {
+            // Before a namespace is made for the batch: a write that is refused
+            // leaves none. The writer asks again when its turn comes.
+            self.check_preconditions(preconditions)?;
+        }
+        let mut operations: Vec<(u16, Operation)> = Vec::with_capacity(batch.len());
+        for (name, operation) in batch.into_operations() {
+            let namespace = match name {
+                None => self.namespace,
+                Some(name) => self.core.namespace_number(&name)?,
+            };
+            operations.push((namespace, operation));
+        }
+        let mut request = WriteRequest::new(operations, durability);
+        request.user_bytes = user_bytes;
+        request.unchanged = unchanged;
+        request.preconditions = preconditions
+            .iter()
+            .map(|precondition| (self.namespace, precondition.clone()))
+            .collect();
+        self.core.write_request(request)
     }
 
     fn track_writes(&self) -> Result<()> {
@@ -376,15 +363,6 @@ impl Engine for ForestStore {
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
         self.core.check_open()?;
         self.core.recent.check(reads)
-    }
-
-    fn write_unchanged(
-        &self,
-        reads: Arc<ReadSet>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

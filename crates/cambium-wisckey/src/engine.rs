@@ -163,29 +163,7 @@ pub(crate) fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     Arc::new(WisckeyStore { core, namespace: 0 })
 }
 
-impl WisckeyStore {
-    fn write_checked(
-        &self,
-        preconditions: &[Precondition],
-        unchanged: Option<Arc<ReadSet>>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.core.check_open()?;
-        batch.check_limits()?;
-        let mut operations: Vec<(u16, Operation)> = Vec::with_capacity(batch.len());
-        for (name, operation) in batch.into_operations() {
-            let namespace = match name {
-                None => self.namespace,
-                Some(name) => self.core.namespace_number(&name)?,
-            };
-            operations.push((namespace, operation));
-        }
-        let request = WriteRequest::new(operations, durability);
-        let request = request.with_preconditions(self.namespace, preconditions, unchanged);
-        self.core.write_request(request)
-    }
-}
+impl WisckeyStore {}
 
 fn scan_at(
     pin: Pin,
@@ -346,17 +324,26 @@ impl Engine for WisckeyStore {
         self.core.put(self.namespace, key, value, durability)
     }
 
-    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], None, batch, durability)
-    }
-
-    fn write_if(
+    fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, None, batch, durability)
+        self.core.check_open()?;
+        batch.check_limits()?;
+        let mut operations: Vec<(u16, Operation)> = Vec::with_capacity(batch.len());
+        for (name, operation) in batch.into_operations() {
+            let namespace = match name {
+                None => self.namespace,
+                Some(name) => self.core.namespace_number(&name)?,
+            };
+            operations.push((namespace, operation));
+        }
+        let request = WriteRequest::new(operations, durability);
+        let request = request.with_preconditions(self.namespace, preconditions, unchanged);
+        self.core.write_request(request)
     }
 
     fn track_writes(&self) -> Result<()> {
@@ -368,15 +355,6 @@ impl Engine for WisckeyStore {
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
         self.core.check_open()?;
         self.core.recent.check(reads)
-    }
-
-    fn write_unchanged(
-        &self,
-        reads: Arc<ReadSet>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
