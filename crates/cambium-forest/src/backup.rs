@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use cambium_api::ProgressSink;
 use cambium_api::backup::StateCopy;
-use cambium_base::{Durability, Result, SequenceNumber};
+use cambium_base::{Result, SequenceNumber};
 use cambium_storage::sharing::{clone_files, make_checkpoint, sync_files};
 use cambium_storage::superblock;
 
@@ -22,7 +22,6 @@ use crate::engine::{run, snapshot_of};
 use crate::format;
 use crate::named::pin_of;
 use crate::open::{attach, is_ours, make_ready};
-use crate::write::WriteRequest;
 
 /// Copies the state now into a folder that is empty or not there; answers the last write
 /// that the copy holds.
@@ -51,9 +50,9 @@ fn clone_store(
     let (environment, store) = (&core.environment, core.home.store);
     let files = &environment.file_system;
     // The file system writes back what it shares: most of it before writers wait.
-    match core.write_request(WriteRequest::new(Vec::new(), Durability::Synced)) {
+    match core.sync_written() {
         Err(error) if error.is_no_space() || core.check_sound().is_err() => return Ok(None),
-        synced => _ = synced?,
+        synced => synced?,
     }
     make_checkpoint(files, &core.path, destination, is_ours, |held| {
         let Some(last) = core.clone_files_into(destination)? else {

@@ -16,12 +16,10 @@ use std::sync::Arc;
 use cambium_api::Written;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::record::{RecordHeader, most_record_bytes, next_attempt};
+use cambium_storage::record::{RecordHeader, next_attempt};
 
-use crate::core::{Core, Mark, Writer, lock};
+use crate::core::{Core, Writer};
 use crate::database::Database;
-use crate::document::DOCUMENT_ALIGNMENT;
-use crate::format::kind;
 use crate::planned::{Action, Planned};
 use crate::seeded_bug::SeededBug;
 use crate::view::{Names, Roots, View};
@@ -79,7 +77,7 @@ impl Core {
     }
 
     /// The part of the headers that all records of a group share.
-    fn record_template(&self, writer: &Writer) -> RecordHeader {
+    pub fn record_template(&self, writer: &Writer) -> RecordHeader {
         RecordHeader {
             attempt: writer.attempt,
             synced_through: SequenceNumber(self.synced_through.load(Ordering::Acquire)),
@@ -138,58 +136,15 @@ impl Core {
         database.log.flush()
     }
 
-    /// Syncs a database file; a failure stops all writes.
-    ///
-    /// Syncs come one at a time: the operating system tells one of them that a page was
-    /// not written, and answers the next as if all were. So the one that fails stops the
-    /// store before another begins.
-    pub fn sync_log(&self, database: &Database) -> Result<()> {
-        let apart = self.has_bug(SeededBug::SyncsApart);
-        let alone = (!apart).then(|| lock(&self.syncing));
-        if alone.is_some() {
-            self.health.check_sound()?;
-        }
-        database.log.sync().map_err(|error| self.poisoned(error))?;
-        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Says in the log that everything up to here is on the device, so that who
-    /// opens it after the death of the process can tell damage from a torn tail. It
-    /// is handed over, not synced: it is there only if the sync before it was done,
-    /// and where it is lost, nothing is. Past the page cache it would be an access of
-    /// the device for each commit; there the next record says the same.
-    fn mark_synced(&self, writer: &mut Writer, database: &Database, last: u64) {
-        let end = database.log.end();
-        let room = most_record_bytes(0, DOCUMENT_ALIGNMENT);
-        if database.is_direct() || database.log.reserve(room).is_err() {
-            return;
-        }
-        let header = RecordHeader {
-            kind: kind::SYNCED,
-            sequence: SequenceNumber(last),
-            synced_through: SequenceNumber(last),
-            ..self.record_template(writer)
-        };
-        database.log.append(&header, &[]);
-        let written = match database.log.flush() {
-            Err(error) if error.is_no_space() => database.log.cut_back(end),
-            outcome => outcome,
-        };
-        writer.mark = Some(Mark {
-            file: database.file.number,
-            start: end,
-            end: database.log.end(),
-        });
-        if let Err(error) = written {
-            // What was asked for is done; it is the last write that was.
-            _ = self.poisoned(error);
-        }
-    }
-
     /// Undoes an append that failed for lack of space; any other failure
     /// stops all writes.
-    fn take_back(&self, writer: &mut Writer, database: &Database, end: u64, error: Error) -> Error {
+    pub fn take_back(
+        &self,
+        writer: &mut Writer,
+        database: &Database,
+        end: u64,
+        error: Error,
+    ) -> Error {
         if !error.is_no_space() {
             return self.poisoned(error);
         }

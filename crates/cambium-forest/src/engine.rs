@@ -434,9 +434,7 @@ impl Engine for ForestStore {
     }
 
     fn sync(&self) -> Result<()> {
-        self.core
-            .write_request(WriteRequest::new(Vec::new(), Durability::Synced))
-            .map(|_| ())
+        self.core.sync_written()
     }
 
     fn compact(

@@ -77,6 +77,7 @@ mod replay;
 pub mod seeded_bug;
 mod sorted_run;
 mod stats;
+mod sync;
 mod upkeep;
 mod view;
 mod write;

@@ -112,5 +112,7 @@ cambium_base::named! {
         SegmentNamesUnsynced = "segment_names_unsynced",
         /// Segments are written that a checkpoint has too.
         SharedSegmentsWritten = "shared_segments_written",
+        /// A sync counts writes that came while it ran.
+        SyncTakesLaterWrites = "sync_takes_later_writes",
     }
 }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use cambium_base::{Durability, Result, SequenceNumber};
+use cambium_base::{Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 
 use super::history::{History, not_given_out};
 use crate::core::{Core, lock};
-use crate::write::WriteRequest;
 
 impl History {
     /// Names and positions of consumers.
@@ -32,7 +31,7 @@ impl Core {
                 return Err(not_given_out("a consumer at write", to, newest));
             }
             if to > self.synced_through.load(Ordering::Acquire) {
-                self.write_request(WriteRequest::new(Vec::new(), Durability::Synced))?;
+                self.sync_written()?;
             }
         }
         let consumers = lock(&self.history.consumers);
