@@ -151,28 +151,3 @@ fn a_dropped_namespace_stays_away_after_a_crash() {
     let bug = ("seeded_bug", "namespace_drop_unnoted");
     assert!(comes_back(&[bug]), "not found");
 }
-
-#[test]
-fn changes_of_a_dropped_namespace_have_its_name_after_reopening() {
-    let disk = SimulatedDisk::new(1);
-    let store = create(&disk, &[("collection", "off")]);
-    let people = store.namespace("people").unwrap();
-    people.put(b"ada", &[1; 90], Durability::Written).unwrap();
-    store.drop_namespace("people").unwrap();
-    let again = store.namespace("people").unwrap();
-    again.put(b"bob", &[2; 90], Durability::Written).unwrap();
-    drop((people, again));
-    store.close().unwrap();
-    let store = open(&disk, &[("collection", "off")]);
-    let mut feed = store
-        .changes(SequenceNumber::ZERO, ChangeOptions::default())
-        .unwrap();
-    let mut changes = 0;
-    while let Some(batch) = feed.next().unwrap() {
-        for change in batch.changes {
-            assert_eq!(change.namespace.as_deref(), Some("people"));
-            changes += 1;
-        }
-    }
-    assert_eq!(changes, 3);
-}
