@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{
-    CompactOptions, Durability, Engine, EngineKind, Error, IterationOrder, Operation, OptionValues,
-    Reader, WriteBatch,
+    CompactOptions, Durability, Engine, EngineKind, Error, IterationOrder, OptionValues, Reader,
 };
 use cambium_forest::Forest;
 use cambium_forest::seeded_bug::SeededBug;

@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{
-    ChangeOptions, CompactOptions, Durability, Engine, EngineKind, OptionValues, SequenceNumber,
-};
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, OptionValues};
 use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_wisckey::Wisckey;
