@@ -17,9 +17,9 @@ use crate::batch::{BatchOptions, ReadQueue};
 use crate::file_system::{
     DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata, OpenOptions, Space,
 };
+use crate::inline_queue::InlineReadQueue;
 use crate::memory::file::owner_in;
 use crate::memory::image::CHUNK_BYTES;
-use crate::memory::queue::InlineReadQueue;
 use crate::memory::tree::{Entry, normalize, parent, refuse};
 use crate::memory::{locked, opened_for_lock};
 
