@@ -4,13 +4,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{
-    CompactOptions, Durability, Engine, EngineKind, Error, IterationOrder, OptionValues, Reader,
-};
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Reader};
 use cambium_forest::Forest;
 use cambium_forest::seeded_bug::SeededBug;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, OpenOptions};
+use cambium_testkit::golden::contents;
 
 const PATH: &str = "/store";
 
@@ -41,15 +40,6 @@ fn put(store: &dyn Engine, key: &str, value: &str) {
 fn text(reader: &dyn Reader, key: &str) -> Option<String> {
     let value = reader.get(key.as_bytes()).unwrap();
     value.map(|value| String::from_utf8(value.to_vec()).unwrap())
-}
-
-fn contents(reader: &dyn Reader) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut cursor = reader.iterate(IterationOrder::Key, None).unwrap();
-    let mut entries = Vec::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        entries.push((entry.key.to_vec(), entry.value.to_vec()));
-    }
-    entries
 }
 
 #[test]

@@ -30,14 +30,14 @@ fn every_batch_is_shown_as_it_was_written_through_reopening() {
             for _ in 0..150 {
                 writing.write(&*store);
                 if writing.random.chance(1, 10) {
-                    followed.extend(to_the_end(&mut *following));
+                    followed.extend(drain(&mut *following));
                     writing.is_shown(&followed, 0);
                 }
             }
             work_until_idle(&*store);
             let all = changes_after(&*store, FROM_THE_START);
             writing.is_shown(&all, 0);
-            lead_to(&*store, State::new(), &all);
+            lead_to(&*store, &all);
             // From anywhere; from within a batch the whole of it.
             for skipped in (0..all.len()).step_by(37) {
                 let batch = &all[skipped];
@@ -53,7 +53,7 @@ fn every_batch_is_shown_as_it_was_written_through_reopening() {
                 store = open(&environment, &options);
                 let synced = ChangeOptions { synced_only: true };
                 let mut synced = store.changes(FROM_THE_START, synced).unwrap();
-                writing.is_shown(&to_the_end(&mut *synced), 0);
+                writing.is_shown(&drain(&mut *synced), 0);
                 let position = followed.last().map_or(FROM_THE_START, |batch| batch.last);
                 following = feed(&*store, position);
             }
