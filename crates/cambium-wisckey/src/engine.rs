@@ -7,14 +7,13 @@ use std::sync::Arc;
 use cambium_api::limits::{check_key, check_stored_value};
 use cambium_api::{
     Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor,
-    Direction, Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec,
-    OptionValues, Precondition, ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics,
-    WriteBatch,
+    Direction, Engine, IterationOrder, KeyKind, KeyRange, Kind, Operation, Precondition,
+    ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::StepOutcome;
 use cambium_io::step::Owner;
 use cambium_io::sync::atomic::Ordering;
-use cambium_io::{Environment, StepOutcome};
 
 use crate::changes::LogFeed;
 use crate::core::{Core, lock};
@@ -26,8 +25,39 @@ use crate::pin::Pin;
 use crate::write::WriteRequest;
 
 /// Engine `wisckey` as a kind of store, for the facade's list of engines.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Wisckey;
+#[allow(non_upper_case_globals)] // it is used as a unit struct is
+pub const Wisckey: Kind = Kind {
+    name: ENGINE,
+    format_version: FORMAT_VERSION,
+    summary: "keys in an LSM-tree, values in a log of their own: heavy loading, large values, little written twice",
+    options: OPTIONS,
+    owns_file: |name| {
+        crate::format::TREE_FOLDERS.contains(&name) || crate::format::segment_number(name).is_some()
+    },
+    kept_options: &[],
+    create: |environment, path, options| {
+        Ok(run(
+            crate::open::make(environment, path, options)?.conclude()?
+        ))
+    },
+    open: |environment, path, options, progress| {
+        Ok(run(crate::open::open(
+            environment,
+            path,
+            options,
+            progress,
+        )?))
+    },
+    open_read_only: |environment, path, options, progress| {
+        let core = crate::open::open_read_only(environment, path, options, progress)?;
+        // Without background tasks: all that they do writes.
+        let core = Owner::new(core);
+        Ok(Arc::new(WisckeyStore { core, namespace: 0 }))
+    },
+    check: crate::check::check,
+    inspect: crate::dump::inspect,
+    repair: crate::repair::repair,
+};
 
 /// An open `wisckey` store, or a namespace of it.
 #[derive(Debug)]
@@ -45,91 +75,6 @@ struct WisckeySnapshot {
     namespace: u16,
     /// The number whose keys it reads: another one where the namespace was made later.
     read_as: u16,
-}
-
-impl EngineKind for Wisckey {
-    fn name(&self) -> &'static str {
-        ENGINE
-    }
-
-    fn format_version(&self) -> u32 {
-        FORMAT_VERSION
-    }
-
-    fn summary(&self) -> &'static str {
-        "keys in an LSM-tree, values in a log of their own: heavy loading, large values, little written twice"
-    }
-
-    fn owns_file(&self, name: &str) -> bool {
-        crate::format::TREE_FOLDERS.contains(&name) || crate::format::segment_number(name).is_some()
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn create(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-    ) -> Result<Arc<dyn Engine>> {
-        Ok(run(
-            crate::open::make(environment, path, options)?.conclude()?
-        ))
-    }
-
-    fn open(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        Ok(run(crate::open::open(
-            environment,
-            path,
-            options,
-            progress,
-        )?))
-    }
-
-    fn open_read_only(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        let core = crate::open::open_read_only(environment, path, options, progress)?;
-        // Without background tasks: all that they do writes.
-        let core = Owner::new(core);
-        Ok(Arc::new(WisckeyStore { core, namespace: 0 }))
-    }
-
-    fn check(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<CheckReport> {
-        crate::check::check(environment, path, options, progress)
-    }
-
-    fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
-        crate::dump::inspect(environment, path, to)
-    }
-
-    fn repair(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<CheckReport> {
-        crate::repair::repair(environment, path, options, progress)
-    }
 }
 
 /// Bytes a background step may move before it looks around again.
