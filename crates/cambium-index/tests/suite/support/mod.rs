@@ -10,6 +10,7 @@ use cambium_index::btree::{self, Cursor, Statistics, TreeOptions, max_key_bytes}
 use cambium_index::{MemoryNodes, Node, NodeAddress, NodeReader, NodeWriter};
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
+#[derive(Clone)]
 pub struct Random(u64);
 
 impl Random {
@@ -26,7 +27,11 @@ impl Random {
     }
 
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
     }
 
     /// A value of any width.
