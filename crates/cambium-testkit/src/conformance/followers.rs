@@ -3,13 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use cambium_api::{
-    ChangeOptions, CompactOptions, Durability, Error, KeyRange, Operation, SequenceNumber,
-    WriteBatch,
-};
+use cambium_api::{ChangeOptions, Error, KeyRange, Operation, SequenceNumber, WriteBatch};
 
 use super::changes::{ALL, SYNCED, expect_same};
-use super::threads::guard;
+use super::threads::{PAIRS, guard, write_pairs};
 use super::{Bench, Case, OrFail, Outcome, expect};
 use crate::following::Mirror;
 
@@ -18,7 +15,6 @@ pub(super) const CASES: &[Case] = &[(
     followers,
 )];
 
-const PAIRS: u64 = 8;
 const WRITERS: u64 = 3;
 const ROUNDS: u64 = 250;
 
@@ -68,7 +64,7 @@ fn followers(bench: &Bench) -> Outcome {
             .collect();
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
-                scope.spawn(move || guard(stop, || write_pairs(bench, stop, rounds, writer)))
+                scope.spawn(move || guard(stop, || change_pairs(bench, stop, rounds, writer)))
             })
             .collect();
         let mut outcomes: Vec<_> = writers.into_iter().map(|thread| thread.join()).collect();
@@ -91,42 +87,32 @@ fn deletes(step: u64) -> bool {
 }
 
 /// Both keys of a pair always have the same value, or none.
-fn write_pairs(bench: &Bench, stop: &AtomicBool, rounds: &AtomicU64, writer: u64) -> Outcome {
-    for step in 0..ROUNDS {
-        if stop.load(Ordering::Acquire) {
-            break;
-        }
-        let round = rounds.fetch_add(1, Ordering::Relaxed) + 1;
-        let pair = 2 * ((writer + step) % PAIRS);
-        let keys = [bench.key(pair), bench.key(pair + 1)];
-        let mut batch = WriteBatch::new();
-        match step % 8 {
-            5 if bench.capabilities.ordered => {
-                batch.delete_range(KeyRange::between(&keys[0], &bench.key(pair + 2)));
-            }
-            _ if deletes(step) => {
-                batch.delete(&keys[0]).delete(&keys[1]);
-            }
-            _ => {
-                let value = format!("round {round}{}", ".".repeat((round % 90) as usize));
-                for key in &keys {
-                    batch.put(key, value.as_bytes());
+fn change_pairs(bench: &Bench, stop: &AtomicBool, rounds: &AtomicU64, writer: u64) -> Outcome {
+    write_pairs(
+        bench,
+        stop,
+        (writer, rounds),
+        ROUNDS,
+        |step, round, pair| {
+            let keys = [bench.key(pair), bench.key(pair + 1)];
+            let mut batch = WriteBatch::new();
+            match step % 8 {
+                5 if bench.capabilities.ordered => {
+                    batch.delete_range(KeyRange::between(&keys[0], &bench.key(pair + 2)));
+                }
+                _ if deletes(step) => {
+                    batch.delete(&keys[0]).delete(&keys[1]);
+                }
+                _ => {
+                    let value = format!("round {round}{}", ".".repeat((round % 90) as usize));
+                    for key in &keys {
+                        batch.put(key, value.as_bytes());
+                    }
                 }
             }
-        }
-        let durability = match step % 16 {
-            0 => Durability::Synced,
-            1..=8 => Durability::Written,
-            _ => Durability::Buffered,
-        };
-        bench.store.write(batch, durability).or_fail("write")?;
-        if step % 100 == 50 {
-            let options = CompactOptions::default();
-            bench.store.compact(&options, &()).or_fail("compact")?;
-        }
-        bench.store.step(1 << 16).or_fail("step")?;
-    }
-    Ok(())
+            batch
+        },
+    )
 }
 
 impl Follower {
