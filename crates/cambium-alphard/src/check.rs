@@ -38,7 +38,7 @@ pub(crate) fn check(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
-    let tuning = options::tuning_of_opening(options)?;
+    let (tuning, _) = options::tuning_of_opening(options)?;
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let mut report = CheckReport::default();

@@ -54,7 +54,8 @@ pub(crate) fn open(
 ) -> Result<Arc<Core>> {
     let mut options = options.clone();
     let memory = crate::memory::plan(environment, &mut options)?;
-    let tuning = options::tuning_of_opening(&options)?.within(&memory);
+    let (tuning, fixed) = options::tuning_of_opening(&options)?;
+    let tuning = tuning.within(&memory);
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
@@ -67,6 +68,7 @@ pub(crate) fn open(
         ..
     } = attached;
     locks.push(held);
+    options::check_fixed(fixed, path, &members, &superblock)?;
     let load = || load(environment, path, (&volume, &superblock), &tuning, progress);
     let mut recovered = mirror::load_alike(&volume, &superblock, &tuning, false, load)?;
     if let Some(damage) = recovered.damage() {
@@ -106,7 +108,8 @@ pub(crate) fn open_read_only(
 ) -> Result<Arc<Core>> {
     let mut options = options.clone();
     let memory = crate::memory::plan(environment, &mut options)?;
-    let tuning = options::tuning_of_opening(&options)?.within(&memory);
+    let (tuning, fixed) = options::tuning_of_opening(&options)?;
+    let tuning = tuning.within(&memory);
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let access = OpenOptions::READ;
@@ -119,6 +122,7 @@ pub(crate) fn open_read_only(
         ..
     } = attached;
     locks.push(held);
+    options::check_fixed(fixed, path, &members, &superblock)?;
     let recovered = load(environment, path, (&volume, &superblock), &tuning, progress)?;
     if let Some(damage) = recovered.damage() {
         return Err(damage);

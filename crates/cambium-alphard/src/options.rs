@@ -1,16 +1,17 @@
 //! Options of engine `alphard`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cambium_api::changes::HISTORY_BYTES;
-use cambium_api::options::invalid_option;
+use cambium_api::options::{invalid_option, parse_bytes};
 use cambium_api::{OptionSpec, OptionValues, Seeded};
 use cambium_base::Result;
 use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
 
 use crate::flights::MOST_FLIGHT_BYTES;
-use crate::format::DATA_START;
+use crate::format::{DATA_START, Superblock};
+use crate::members::Members;
 use crate::seeded_bug::SeededBug;
 use crate::submit::QUEUED_BYTES;
 use crate::volume::Access;
@@ -229,10 +230,63 @@ pub(crate) fn creation(options: &mut OptionValues) -> Result<Creation> {
     })
 }
 
-/// The options of an opening, a check or a repair.
-pub(crate) fn tuning_of_opening(options: &OptionValues) -> Result<Tuning> {
-    options.refuse_fixed(OPTIONS)?;
-    tuning(options.clone())
+/// The options of an opening, a check or a repair, and those among them that are fixed when a
+/// store is created ([`check_fixed`]).
+pub(crate) fn tuning_of_opening(options: &OptionValues) -> Result<(Tuning, OptionValues)> {
+    let mut options = options.clone();
+    let fixed = options.take_fixed(OPTIONS);
+    Ok((tuning(options)?, fixed))
+}
+
+/// Refuses options of an opening that differ from what the store was created with. `fill` and
+/// `force` say how it is made, and a store that was extended since may be told its first size.
+///
+/// # Errors
+/// `InvalidArgument`, with both values.
+pub(crate) fn check_fixed(
+    mut fixed: OptionValues,
+    folder: &Path,
+    members: &Members,
+    superblock: &Superblock,
+) -> Result<()> {
+    for name in ["fill", "force"] {
+        fixed.take_bool(name)?;
+    }
+    let mut stored = OptionValues::default();
+    let keeps_history = if superblock.history_lost.is_some() {
+        "on"
+    } else {
+        "off"
+    };
+    if let Some(asked) = fixed.take_bool("history")? {
+        fixed.set("history", if asked { "on" } else { "off" });
+        stored.set("history", keeps_history);
+    }
+    let size = u64::from(superblock.total_blocks) * u64::from(superblock.block_bytes);
+    let is_within = |asked: u64| asked < size + u64::from(superblock.block_bytes);
+    match fixed.get("size").and_then(parse_bytes) {
+        Some(asked) if is_within(asked) => _ = fixed.take("size"),
+        _ => _ = stored.set("size", &size.to_string()),
+    }
+    match fixed.get("block_bytes") {
+        Some("auto") => _ = fixed.take("block_bytes"),
+        _ => _ = stored.set("block_bytes", &superblock.block_bytes.to_string()),
+    }
+    for (member, name) in ["device", "mirror"].into_iter().enumerate() {
+        let recorded = members.paths.get(member);
+        // By default a file of the folder, and no mirror.
+        let is_recorded = |asked: &str| match recorded {
+            Some(_) if asked.is_empty() => member == 0,
+            Some(path) => folder.join(path) == folder.join(asked),
+            None => asked.is_empty(),
+        };
+        if fixed.get(name).is_some_and(is_recorded) {
+            fixed.take(name);
+        } else if let Some(path) = recorded {
+            stored.set(name, &path.display().to_string());
+        }
+    }
+    fixed.check_fixed(&stored)
 }
 
 pub(crate) fn tuning(mut options: OptionValues) -> Result<Tuning> {

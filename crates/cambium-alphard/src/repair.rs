@@ -38,7 +38,7 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let file_system = &*environment.file_system;
-    let tuning = options::tuning_of_opening(options)?;
+    let (tuning, _) = options::tuning_of_opening(options)?;
     let known = || known_marker(file_system, path, &tuning);
     let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
     let attached = attach(file_system, path, &marker, &tuning, DEVICE, true)?;

@@ -103,18 +103,19 @@ pub fn with_progress() -> Options {
         .durability(Durability::Synced)
 }
 
-/// Opens a store to read it: for reading alone where it cannot be written, or another
-/// process writes it.
+/// Opens a store to read it: for reading alone where it cannot be written, another process
+/// writes it, or the disk has no room for a recovery.
 pub fn open_for_reading(options: &Options, path: &Path) -> cambium::Result<Store> {
     match options.open(path) {
-        Err(error) if matches!(error, Error::Locked { .. }) || is_unwritable(&error) => {
-            options.open_read_only(path)
-        }
+        Err(error) if is_unwritable(&error) => options.open_read_only(path),
         opened => opened,
     }
 }
 
 fn is_unwritable(error: &Error) -> bool {
+    if matches!(error, Error::Locked { .. }) || error.is_no_space() {
+        return true;
+    }
     let Some(source) = error.os_error() else {
         return false;
     };

@@ -17,6 +17,10 @@ pub(super) const CASES: &[Case] = &[
     ("a closed store answers Closed", closed),
     ("unknown options are refused", unknown_options),
     ("a store is not created over another", create_over),
+    (
+        "an opening may say what the store was created with",
+        open_as_created,
+    ),
     ("what is no store is not opened", open_nothing),
     ("a compaction keeps everything", compaction),
     ("a sound store checks sound", check),
@@ -109,6 +113,14 @@ fn create_over(bench: &Bench) -> Outcome {
         matches!(error, Error::AlreadyExists { .. })
     })?;
     expect_contents(&*bench.open().or_fail("open")?, &entries)
+}
+
+fn open_as_created(bench: &Bench) -> Outcome {
+    let entries = bench.fill(5)?;
+    bench.store.close().or_fail("close")?;
+    let (kind, options) = (bench.subject().kind(), bench.subject().create_options());
+    let opened = kind.open(&bench.environment, bench.path(), &options, &());
+    expect_contents(&*opened.or_fail("open as created")?, &entries)
 }
 
 fn open_nothing(bench: &Bench) -> Outcome {
