@@ -45,8 +45,7 @@ impl Core {
         let bytes = numbered.map(|(entry, sequence)| entry.will_take(&template, sequence));
         let bytes = bytes.sum();
         if bytes > 0 {
-            database.check_room(bytes)?;
-            database.log.reserve(bytes)?;
+            self.reserve_for(&view, entries, bytes)?;
         }
         let end = database.log.end();
         if database.marks.is_due(end) {

@@ -323,8 +323,7 @@ impl Database {
         let unit = self.block_bytes_of(kind);
         let bytes = u64::from(count) * unit;
         self.check_room(bytes)?;
-        self.log
-            .reserve(bytes + unit + MOST_RECORD_HEADER_BYTES as u64)?;
+        self.log.reserve(self.bytes_of_run(kind, count))?;
         let end = self.log.end();
         let header = RecordHeader {
             kind,
@@ -341,6 +340,11 @@ impl Database {
                 false => error,
             }
         })
+    }
+
+    /// Bytes that so many blocks take in the log, with the record before them.
+    pub fn bytes_of_run(&self, kind: u8, count: u32) -> u64 {
+        (u64::from(count) + 1) * self.block_bytes_of(kind) + MOST_RECORD_HEADER_BYTES as u64
     }
 
     /// Bytes of the blocks that follow a record of this kind.

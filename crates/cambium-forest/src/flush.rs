@@ -591,8 +591,7 @@ impl Core {
         header.traffic.headers += bytes;
         let payload = header.encode();
         let most = count * (payload.len() as u64 + 2 * block);
-        database.check_room(most)?;
-        database.log.reserve(most)?;
+        self.reserve(database, most)?;
         let end = database.log.end();
         let (mut offset, mut spare) = (0, header.previous);
         for copy in 0..count {

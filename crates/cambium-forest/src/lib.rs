@@ -74,6 +74,7 @@ mod reader;
 mod recovery;
 mod repair;
 mod replay;
+mod room;
 pub mod seeded_bug;
 mod sorted_run;
 mod stats;

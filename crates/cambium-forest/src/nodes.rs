@@ -230,7 +230,9 @@ impl Core {
     pub fn take_blocks(&self, database: &Database, kind: u8, count: u32) -> Result<u64> {
         let writer = lock(&self.writer);
         let sequence = writer.next_sequence - 1;
-        let taken = database.take_blocks(kind, count, sequence, writer.session);
+        let taken = self
+            .reserve(database, database.bytes_of_run(kind, count))
+            .and_then(|()| database.take_blocks(kind, count, sequence, writer.session));
         taken.map_err(|error| match self.has_bug(SeededBug::WritesBehindLostRun) {
             true => error,
             false => self.unless_full(error),

@@ -90,7 +90,7 @@ impl Core {
     pub fn mark_synced(&self, writer: &mut Writer, database: &Database, last: u64) {
         let end = database.log.end();
         let room = most_record_bytes(0, DOCUMENT_ALIGNMENT);
-        if database.is_direct() || database.log.reserve(room).is_err() {
+        if database.is_direct() || self.reserve(database, room).is_err() {
             return;
         }
         let header = RecordHeader {

@@ -38,6 +38,7 @@
 
 mod marks;
 mod moving;
+mod tails;
 
 use std::sync::{Arc, Weak};
 
@@ -45,7 +46,6 @@ use cambium_base::Result;
 use cambium_io::LockMode;
 use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use crate::core::{Core, Maintenance, lock};
 use crate::counters::of;
@@ -54,7 +54,6 @@ use crate::document::OFFSET_LIMIT;
 use crate::flush::SealPoint;
 use crate::format::DatabaseHeader;
 use crate::pieces::Source;
-use crate::recovery::header_at;
 use crate::seeded_bug::SeededBug;
 use crate::sorted_run::SortedRun;
 use crate::upkeep::PutOff;
@@ -89,6 +88,8 @@ pub(crate) struct Tail {
 /// A cleaning without a flush frees this part of the file at least; if not, the next one
 /// waits until writers have logged as much.
 const LEAST_GAIN: u64 = 64;
+/// Or this part of its tail, where there is room for a short one alone.
+const LEAST_OF_TAIL: u64 = 32;
 
 impl Tail {
     /// The header of the flush that cleans it.
@@ -114,6 +115,10 @@ pub(crate) struct Cleaning {
     apart_from: AtomicU64,
     /// Where the log ended when it was last looked whether writers rest.
     end: AtomicU64,
+    /// A write was refused for lack of room, or a delete has found little.
+    refused: AtomicBool,
+    /// The last write that took space found little of it.
+    pub is_scarce: AtomicBool,
     /// Bytes that the last flush and the writes before it added to the file.
     grown: AtomicU64,
     put_off: PutOff,
@@ -168,11 +173,13 @@ impl Core {
         let Some(wanted) = self.bytes_to_clean(header, view) else {
             return Ok(None);
         };
+        // Less, where there is little room for what is moved.
+        let room = self.room(view)?.saturating_sub(self.most_of_flush(view));
+        let wanted = wanted.min(room / 5 * 4).max(self.least_tail());
         let Some(tail) = self.tail_of(maintenance, &view.database, wanted)? else {
             return Ok(None);
         };
-        let free = self.environment.file_system.space(&self.path)?.available;
-        if self.moved_by(view, &tail) > free {
+        if self.live_bytes(view).min(tail.bytes) > room {
             return Ok(None);
         }
         // From now on no feed begins before it.
@@ -192,12 +199,13 @@ impl Core {
         let replaced = self.pressure.replaced.load(Ordering::Relaxed).min(1000);
         let live = self.live_bytes(view) + behind / 1000 * (1000 - replaced);
         let stale = used.saturating_sub(live);
-        if used < tuning.least_bytes || stale <= used / 100 * tuning.threshold {
+        let threshold = self.cleaning_threshold();
+        if used < tuning.least_bytes || stale <= used / 100 * threshold {
             return None;
         }
         // Live bytes are moved: they are used as before. As much will come until the next
         // flush as came until the last one.
-        let allowed = live * tuning.threshold / (100 - tuning.threshold).max(1);
+        let allowed = live * threshold / (100 - threshold).max(1);
         let grown = self.cleaning.grown.load(Ordering::Relaxed);
         let excess = (stale + grown).saturating_sub(allowed);
         let known = self.cleaning.stale.load(Ordering::Relaxed);
@@ -208,103 +216,6 @@ impl Core {
         // Where next to nothing lives, no cleaning takes long.
         let most = most.max(used / LONGEST_TAIL);
         Some(wanted.min(most).max(self.least_tail()))
-    }
-
-    /// The tail of about so many bytes.
-    fn tail_of(
-        &self,
-        maintenance: &Maintenance,
-        database: &Database,
-        wanted: u64,
-    ) -> Result<Option<Tail>> {
-        let begin = database.log.begin();
-        let end = database.log.end();
-        let needed_after = self.history.needed_after();
-        let tail = |until: u64, changes_from: u64| {
-            let bytes = until.saturating_sub(begin);
-            let is_kept_too_long = end.saturating_sub(until) > self.tuning.history_bytes;
-            let is_needed = needed_after.is_some_and(|needed| changes_from > needed);
-            let may_go = bytes >= self.least_tail() && (is_kept_too_long || !is_needed);
-            may_go.then_some(Tail {
-                until,
-                changes_from,
-                bytes,
-                is_kept_too_long,
-            })
-        };
-        // From the newest header back: each place is nearer to the beginning.
-        let mut found: Option<Tail> = None;
-        let (mut offset, mut newer) = (maintenance.root.header, None);
-        while let Some((.., header)) = header_at(database, offset)? {
-            let behind = newer.and_then(|sequence| tail(offset, sequence));
-            // The first header of a file lies before the place where its replay begins.
-            let before = tail(header.replay_from.min(offset), header.sequence);
-            for place in [behind, before].into_iter().flatten() {
-                if found.is_none() || place.bytes >= wanted {
-                    found = Some(place);
-                }
-            }
-            let is_near = header.replay_from <= begin + wanted;
-            if is_near || header.previous >= offset || header.previous < begin {
-                break;
-            }
-            newer = (header.replay_from >= header.previous).then_some(header.sequence);
-            offset = header.previous;
-        }
-        if found.is_none_or(|tail| tail.bytes > wanted / 4 * 5) {
-            let marks = &database.marks;
-            let place = marks.find(begin + wanted, maintenance.header.replay_from);
-            let nearer = place.and_then(|place| tail(place.offset, place.sequence));
-            if let Some(nearer) = nearer {
-                return Ok(Some(nearer));
-            }
-            return Ok(self
-                .tail_of_compacted(maintenance, database, wanted)?
-                .or(found));
-        }
-        Ok(found)
-    }
-
-    /// A tail in the part of the file that a compaction wrote: it has neither tombstones nor
-    /// changes for feeds, so any record in it may be the log's first.
-    fn tail_of_compacted(
-        &self,
-        maintenance: &Maintenance,
-        database: &Database,
-        wanted: u64,
-    ) -> Result<Option<Tail>> {
-        let begin = database.log.begin();
-        let place = (begin + wanted).next_multiple_of(database.log.geometry().block);
-        let end = maintenance.header.start;
-        if place >= end {
-            return Ok(None);
-        }
-        let mut scanner = LogScanner::new(
-            &**database.log.file(),
-            *database.log.seed(),
-            *database.log.geometry(),
-            SessionRule::NeverLower,
-            place,
-            end,
-        )?;
-        while let Some(scanned) = scanner.next()? {
-            if let Scanned::Record(record) = scanned {
-                return Ok(Some(Tail {
-                    until: record.offset,
-                    changes_from: self.history.current_from(),
-                    bytes: record.offset - begin,
-                    is_kept_too_long: false,
-                }));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Room that moving takes, at most.
-    fn moved_by(&self, view: &View, tail: &Tail) -> u64 {
-        let nodes = view.roots.nodes() * u64::from(self.shape.node_bytes);
-        let live = self.live_bytes(view).min(tail.bytes);
-        live + nodes + self.least_tail()
     }
 
     pub fn least_tail(&self) -> u64 {
@@ -336,14 +247,15 @@ impl Core {
             }
         };
         let tail = self.plan_cleaning(maintenance, &self.view.load())?;
-        if tail.is_some() {
+        if let Some(cleaned) = tail {
             let nothing = SortedRun::default();
             let database = self.view.load().database.clone();
             let before = database.log.used_bytes();
             self.flush_cleaning(maintenance, Source::Run(&nothing), point, tail)?;
             self.give_tail_back();
             let now = database.log.used_bytes();
-            if now > before - before / LEAST_GAIN {
+            let least = (before / LEAST_GAIN).min(cleaned.bytes / LEAST_OF_TAIL);
+            if now > before - least {
                 // It has written about as much as it gave back.
                 let next = logged + now / LEAST_GAIN;
                 self.cleaning.apart_from.store(next, Ordering::Relaxed);
@@ -356,6 +268,17 @@ impl Core {
     pub fn writers_rest(&self, view: &View) -> bool {
         let end = view.database.log.end();
         self.cleaning.end.swap(end, Ordering::Relaxed) == end
+    }
+
+    /// True if a write was refused for lack of room since this was asked before.
+    pub fn was_refused(&self) -> bool {
+        self.cleaning.refused.swap(false, Ordering::Relaxed)
+    }
+
+    /// A write was refused for lack of room: it is worth a look whether there can be some.
+    pub fn note_refused(&self) {
+        self.cleaning.refused.store(true, Ordering::Relaxed);
+        self.notify_background();
     }
 
     /// A flush with a cleaning has failed: the next one goes without.

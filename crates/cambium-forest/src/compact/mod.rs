@@ -79,6 +79,7 @@ use cambium_io::{BackgroundTurn, StepOutcome};
 
 use crate::addresses::Known;
 use crate::core::{Core, lock};
+use crate::counters::of;
 use crate::database::Database;
 use crate::format::{NamedSnapshot, NamespaceRoot};
 use crate::index::Change;
@@ -254,7 +255,14 @@ impl Core {
                 return Err(Error::Cancelled);
             }
             if running.is_none() {
-                *running = Some(self.begin_compaction(settings)?);
+                match self.begin_compaction(settings) {
+                    Err(full) if full.is_no_space() => {
+                        let mut report = self.clean_in_place(full, settings, is_cancelled)?;
+                        report.total_seconds = (clock.monotonic() - started).as_secs_f64();
+                        return Ok(report);
+                    }
+                    begun => *running = Some(begun?),
+                }
             }
             if let Some(compaction) = &running {
                 progress.report(compaction.progress());
@@ -267,6 +275,39 @@ impl Core {
                 return Ok(report);
             }
         }
+    }
+
+    /// Gives back what cleaning can, where there is no room for a new file.
+    ///
+    /// # Errors
+    /// `full` where that is nothing.
+    fn clean_in_place(
+        &self,
+        full: Error,
+        settings: Settings,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<CompactReport> {
+        let written = || of(&self.counters.compaction_bytes);
+        let before = (of(&self.counters.cleanings), written());
+        loop {
+            if is_cancelled() {
+                return Err(Error::Cancelled);
+            }
+            let mut maintenance = lock(&self.maintenance);
+            self.flush_locked(&mut maintenance)?;
+            if !self.clean_apart(&mut maintenance)? {
+                break;
+            }
+        }
+        if of(&self.counters.cleanings) == before.0 {
+            return Err(full);
+        }
+        Ok(CompactReport {
+            bytes_written: written() - before.1,
+            backend: settings.reading.backend,
+            batch: settings.reading.depth,
+            ..CompactReport::default()
+        })
     }
 
     /// Does a piece of work; answers the report when all is done.

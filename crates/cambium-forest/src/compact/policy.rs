@@ -25,6 +25,8 @@ use crate::view::{Roots, View};
 /// once more, and what is written in between at least.
 const LOOKS: u64 = 40;
 pub(super) const LEAST_APART: u64 = 1 << 20;
+/// Bytes of the log that are worth a flush when a write was refused for lack of room.
+const LEAST_REFUSED: u64 = 64 << 10;
 
 /// Whether a compaction should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +193,15 @@ impl Core {
             true => view.database.log.end().saturating_sub(replay_from),
             false => 0,
         };
-        let enough = written / 100 * tuning.threshold;
+        // What deletes have made stale, a flush finds out; no writer fills the buffer.
+        if behind >= LEAST_REFUSED && self.was_refused() {
+            return Due::AfterFlush;
+        }
+        let threshold = match cleans {
+            true => self.cleaning_threshold(),
+            false => tuning.threshold,
+        };
+        let enough = written / 100 * threshold;
         if written.saturating_sub(live + behind) > enough {
             match cleans {
                 // The next flush cleans. It comes soon, unless writers rest.

@@ -185,21 +185,40 @@ impl LogFile {
     /// changes nothing.
     pub fn reserve(&self, bytes: u64) -> Result<()> {
         // A block more than asked for: a recovery on a full disk needs one.
-        self.reserve_with(bytes, self.geometry.block, None)
+        self.reserve_with(bytes, self.geometry.block, None, &|_| Ok(u64::MAX))
+    }
+
+    /// As [`LogFile::reserve`], where the log has to leave room on the device: `room` is asked
+    /// before space is taken, with how many bytes are needed, and answers how many may be
+    /// taken, or refuses.
+    pub fn reserve_in(&self, bytes: u64, room: &dyn Fn(u64) -> Result<u64>) -> Result<()> {
+        self.reserve_with(bytes, self.geometry.block, None, room)
+    }
+
+    /// Bytes that were taken ahead of the end.
+    pub fn bytes_ahead(&self) -> u64 {
+        let tail = self.tail_shared();
+        tail.allocated.saturating_sub(tail.end())
     }
 
     /// As [`LogFile::reserve`], in a log that ends at `most` bytes: no more space is taken
     /// ahead than up to there, and in fewer steps.
     pub fn reserve_within(&self, bytes: u64, most: u64) -> Result<()> {
-        self.reserve_with(bytes, self.geometry.block, Some(most))
+        self.reserve_with(bytes, self.geometry.block, Some(most), &|_| Ok(u64::MAX))
     }
 
     /// As [`LogFile::reserve`], but down to the last block: for recovery.
     pub fn reserve_last(&self, bytes: u64) -> Result<()> {
-        self.reserve_with(bytes, 0, None)
+        self.reserve_with(bytes, 0, None, &|_| Ok(u64::MAX))
     }
 
-    fn reserve_with(&self, bytes: u64, spare: u64, most: Option<u64>) -> Result<()> {
+    fn reserve_with(
+        &self,
+        bytes: u64,
+        spare: u64,
+        most: Option<u64>,
+        room: &dyn Fn(u64) -> Result<u64>,
+    ) -> Result<()> {
         let (end, allocated) = {
             let tail = self.tail_shared();
             (tail.end(), tail.allocated)
@@ -214,6 +233,8 @@ impl LogFile {
         }
         let ahead = needed.saturating_add(self.growth(end, most));
         let ahead = most.map_or(ahead, |most| ahead.min(most.max(needed)));
+        let room = room(needed - allocated)?;
+        let ahead = ahead.min(allocated.saturating_add(room)).max(needed);
         let generous = round_up(ahead, self.geometry.block);
         let target = match generous {
             Some(target) if self.file.allocate(allocated, target - allocated).is_ok() => target,
