@@ -41,6 +41,7 @@ use cambium_storage::allocator::Allocator;
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::consumers::Consumers;
 use cambium_storage::health::Health;
+use cambium_storage::synced_mark::SyncedMark;
 
 use crate::ahead::Ahead;
 use crate::discard::Discards;
@@ -81,6 +82,7 @@ pub(crate) struct Core {
     pub settled: Mutex<Vec<Written>>,
     pub state: RwLock<State>,
     /// Groups whose writes are under way, without the writer lock.
+    pub synced_mark: SyncedMark,
     pub flights: Flights,
     /// Entries that are not on the device yet, by their first block.
     pub pending: RwLock<BTreeMap<u32, PendingEntry>>,

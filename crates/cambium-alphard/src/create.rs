@@ -12,6 +12,7 @@ use cambium_base::{Error, Result, StoreId};
 use cambium_io::{Environment, File, FileKind, FileLock, FileSystem, LockMode, OpenOptions};
 use cambium_storage::creation::{self, Around, Making, clean};
 use cambium_storage::marker::{Marker, RESERVED_NAMES};
+use cambium_storage::synced_mark::SYNCED_NAME;
 
 use crate::core::Core;
 use crate::format::{
@@ -93,7 +94,14 @@ fn fill(
 
 /// True for names that an `alphard` store gives to its files.
 fn is_ours(name: &str) -> bool {
-    [DATA_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME, IMAGE_NAME].contains(&name)
+    let own = [
+        DATA_NAME,
+        MEMBERS_NAME,
+        NEW_MEMBERS_NAME,
+        IMAGE_NAME,
+        SYNCED_NAME,
+    ];
+    own.contains(&name)
 }
 
 /// A member to be formatted.

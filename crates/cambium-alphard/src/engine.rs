@@ -347,8 +347,9 @@ impl Engine for AlphardStore {
     }
 
     fn sync(&self) -> Result<()> {
-        self.write(WriteBatch::new(), Durability::Synced)
-            .map(|_| ())
+        self.write(WriteBatch::new(), Durability::Synced)?;
+        self.core.mark_synced();
+        Ok(())
     }
 
     fn compact(

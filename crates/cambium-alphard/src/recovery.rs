@@ -83,6 +83,22 @@ impl Recovered {
         }
     }
 
+    /// Finds damage where writes up to a number were synced, and some are cut off.
+    pub fn miss_promised(&mut self, through: u64, volume: &Volume) {
+        if self.sequence < through {
+            self.findings.push(Finding {
+                kind: FindingKind::Damage,
+                file: volume.path().to_path_buf(),
+                offset: 0,
+                what: format!(
+                    "write {} is missing, and writes up to {through} were synced; `repair` keeps \
+                     what is there",
+                    self.sequence + 1
+                ),
+            });
+        }
+    }
+
     /// The first damage found, as an error.
     pub fn damage(&self) -> Option<Error> {
         let mut findings = self.findings.iter();

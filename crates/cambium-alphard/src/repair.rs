@@ -24,7 +24,7 @@ use cambium_storage::marker::{self, Marker};
 use crate::core::{Core, lock, write};
 use crate::format::{self, FORMAT_VERSION};
 use crate::members::{Attached, attach, superblocks_named};
-use crate::open::{DEVICE, assemble};
+use crate::open::{DEVICE, assemble, with_mark};
 use crate::options::{self, ENGINE, Tuning};
 use crate::seeded_bug::SeededBug;
 use crate::volume::MemberState;
@@ -53,7 +53,8 @@ pub(crate) fn repair(
         ..
     } = attached;
     locks.push(held);
-    let scan = || recovery::recover(environment, &volume, &superblock, &tuning, progress);
+    let told = with_mark(file_system, path, &superblock)?;
+    let scan = || recovery::recover(environment, &volume, &told, &tuning, progress);
     let recovered = mirror::load_alike(&volume, &superblock, &tuning, true, scan)?;
     let mut report = CheckReport {
         findings: recovered.findings.clone(),
@@ -95,6 +96,12 @@ pub(crate) fn repair(
     let lost = find_lost(&core, &mut report, progress)?;
     if !report.is_sound() {
         keep_the_rest(&core, &lost, dead)?;
+    } else if told.synced_through > superblock.synced_through {
+        // An entry may be missing that another has replaced: the next recovery stops there.
+        let mut writer = lock(&core.writer);
+        core.volume
+            .write_again(superblock.first_block(), superblock.high_water)?;
+        core.begin_session(&mut writer)?;
     }
     core.mend()?;
     let mut done = 0;

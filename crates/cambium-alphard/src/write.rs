@@ -209,6 +209,23 @@ impl Core {
             .map_err(|error| self.unless_full(error))
     }
 
+    /// Tells beside the device that what a call of `sync` was for is durable.
+    pub fn mark_synced(&self) {
+        let (place, session, through) = {
+            let writer = lock(&self.writer);
+            let place = (&*self.environment.file_system, &*self.path);
+            let superblock = &writer.superblock;
+            (
+                place,
+                (superblock.store, superblock.epoch),
+                writer.synced_through,
+            )
+        };
+        if self.check_open().is_ok() {
+            self.synced_mark.write(place, session, through);
+        }
+    }
+
     /// Gives this opening its epoch, durably, before its first entry: from then on
     /// the store is not clean.
     pub fn begin_session(&self, writer: &mut Writer) -> Result<()> {

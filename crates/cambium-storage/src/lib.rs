@@ -35,6 +35,7 @@ pub mod scan;
 pub mod sharing;
 pub mod store_lock;
 pub mod superblock;
+pub mod synced_mark;
 
 use cambium_base::layout::Layout;
 

@@ -6,9 +6,11 @@
 //! - What an *attempt* wrote that was taken back for lack of space does not count
 //!   from where the next attempt began ([`without_taken_back`]).
 //! - Whole batches that follow one another without a gap count; the first gap, or
-//!   part of a batch, ends them ([`whole_batches`]).
+//!   part of a batch, ends them ([`whole_batches`]). A repair goes on behind gaps
+//!   ([`batches_past_gaps`]).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use cambium_base::Result;
 use cambium_io::File;
@@ -59,6 +61,38 @@ pub fn whole_batches(headers: &[RecordHeader], after: u64) -> usize {
     accepted
 }
 
+/// For each of the records whether it is of a whole batch above those before it, and the
+/// numbers that are missing between them: for a repair, which takes all it can get. A gap
+/// behind `promised` ends what counts, as in a recovery.
+pub fn batches_past_gaps(
+    headers: &[RecordHeader],
+    (after, promised): (u64, u64),
+) -> (Vec<bool>, Vec<Range<u64>>) {
+    let mut taken = vec![false; headers.len()];
+    let (mut gaps, mut last, mut at) = (Vec::new(), after, 0);
+    while let Some(header) = headers.get(at) {
+        let before = header.sequence.0.saturating_sub(1);
+        let count = match before >= last {
+            true => whole_batches(&headers[at..], before),
+            false => 0,
+        };
+        if count == 0 {
+            at += 1;
+            continue;
+        }
+        if before > last && last >= promised {
+            break;
+        }
+        if before > last {
+            gaps.push(last + 1..before + 1);
+        }
+        taken[at..at + count].fill(true);
+        at += count;
+        last = headers[at - 1].sequence.0;
+    }
+    (taken, gaps)
+}
+
 /// Writes a range of a file over itself, up to the file's end: a process that
 /// died, or whose sync failed, may have left it in the operating system's cache
 /// alone, where a sync would pass it by. The caller syncs.
@@ -102,6 +136,26 @@ mod tests {
         assert_eq!(whole_batches(&[one, pair[1]], 7), 1);
         assert_eq!(whole_batches(&[one], 6), 0);
         assert_eq!(whole_batches(&[header(8, 0, u32::MAX, 0)], 7), 0);
+    }
+
+    #[test]
+    fn a_repair_takes_whole_batches_behind_gaps() {
+        let found = [
+            header(8, 0, 0, 0),
+            header(10, 1, 0, 0),
+            header(12, 0, 1, 0),
+            header(13, 1, 0, 0),
+            header(9, 0, 0, 0),
+            header(14, 0, 1, 0),
+            header(17, 0, 0, 0),
+        ];
+        let (taken, gaps) = batches_past_gaps(&found, (7, 15));
+        assert_eq!(taken, [true, false, true, true, false, false, true]);
+        assert_eq!(gaps, [9..12, 14..17]);
+        let (taken, gaps) = batches_past_gaps(&found, (7, 13));
+        assert_eq!(taken, [true, false, true, true, false, false, false]);
+        assert_eq!(gaps.first(), Some(&(9..12)));
+        assert_eq!(gaps.len(), 1);
     }
 
     #[test]

@@ -105,7 +105,7 @@ fn check_tail(
         Ok(read) => read,
         Err(error) => return report.take(error),
     };
-    let accepted = core.accept(&tail, found);
+    let accepted = core.accept(&tail, found, false);
     let lost = missing(&tail, &accepted);
     if let Some(first) = accepted.found.first() {
         report.findings.push(Finding {

@@ -33,6 +33,7 @@ use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::consumers::Consumers;
 use cambium_storage::health::Health;
 use cambium_storage::superblock::Superblock;
+use cambium_storage::synced_mark::SyncedMark;
 
 use crate::collect::Collector;
 use crate::format::Root;
@@ -56,6 +57,7 @@ pub(crate) struct Core {
     pub tuning: Tuning,
     /// Reserved for as long as the store is open; a check or a repair reserves nothing.
     pub memory: OnceLock<MemoryPlan>,
+    pub synced_mark: SyncedMark,
     pub tree: Arc<Tree>,
     pub ledger: Arc<Ledger>,
     /// Segments that readers may be led to; replaced under the writer lock.

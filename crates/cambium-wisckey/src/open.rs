@@ -26,6 +26,7 @@ use cambium_storage::health::Health;
 use cambium_storage::marker::Marker;
 use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock::{self, Superblock};
+use cambium_storage::synced_mark::{SYNCED_NAME, SyncedMark};
 
 use crate::collect::Collector;
 use crate::core::{Core, Maintenance, lock};
@@ -319,6 +320,7 @@ pub(crate) fn remove_files(file_system: &dyn FileSystem, folder: &Path) -> Resul
 pub(crate) fn is_ours(name: &str) -> bool {
     name == LOCK_NAME
         || name == RESERVE_NAME
+        || name == SYNCED_NAME
         || format::TREE_FOLDERS.contains(&name)
         || superblock::is_copy(name)
         || is_file_of_tree(name)
@@ -398,6 +400,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         moving_consumer: Mutex::default(),
         recent: RecentWrites::default(),
         reserve: Reserve::default(),
+        synced_mark: SyncedMark::default(),
         stuck: Mutex::new(None),
         collection_waits: AtomicBool::new(false),
         session_begun: AtomicBool::new(false),

@@ -2,7 +2,7 @@
 //!
 //! The tables hold every write up to the *head*; the written segments from there
 //! on hold the rest, and are read to their end. Let *s* be the largest
-//! `synced_through` found.
+//! `synced_through` found, there or in the file `SYNCED`.
 //!
 //! 1. Records of an attempt that was taken back for lack of space are left out.
 //! 2. Whole batches that follow the head without a gap are accepted; the first gap
@@ -27,6 +27,7 @@
 //! again to make the cut durable before anything else.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use cambium_api::{Progress, ProgressSink};
@@ -34,8 +35,9 @@ use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Advice, File};
 use cambium_storage::record::RecordHeader;
-use cambium_storage::replay::{whole_batches, without_taken_back, write_again};
+use cambium_storage::replay::{batches_past_gaps, whole_batches, without_taken_back, write_again};
 use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
+use cambium_storage::synced_mark;
 
 use crate::core::{Core, lock};
 use crate::format::{self, ALIGNMENT, SegmentKind, kind, namespace_of};
@@ -91,6 +93,8 @@ pub(crate) struct Accepted {
     pub cut: u64,
     /// The largest number that was promised durable.
     pub promised: u64,
+    /// Numbers that are missing before others that a repair has accepted.
+    gaps: Vec<Range<u64>>,
 }
 
 impl Core {
@@ -127,8 +131,9 @@ impl Core {
         lost: Option<&mut Vec<Error>>,
     ) -> Result<(Tail, Accepted)> {
         let (mut tail, found) = self.read_tail(progress)?;
-        let accepted = self.accept(&tail, found);
+        let accepted = self.accept(&tail, found, lost.is_some());
         let mut damage = std::mem::take(&mut tail.damage);
+        damage.extend(self.gaps(&tail, &accepted));
         if let Some((place, offset, what)) = missing(&tail, &accepted) {
             damage.push(Error::corruption(self.place_of(&tail, place), offset, what));
         }
@@ -137,6 +142,26 @@ impl Core {
             None => damage.into_iter().next().map_or(Ok(()), Err)?,
         }
         Ok((tail, accepted))
+    }
+
+    /// A finding for each gap before writes that a repair has accepted.
+    fn gaps(&self, tail: &Tail, accepted: &Accepted) -> Vec<Error> {
+        let behind = |gap: &Range<u64>| {
+            let next = |found: &TailRecord| found.header.sequence.0 >= gap.end;
+            let found = accepted.found.iter().find(|found| next(found));
+            found.map_or((0, 0), |found| (found.segment, found.offset))
+        };
+        let error = |gap: &Range<u64>| {
+            let (place, offset) = behind(gap);
+            let what = format!(
+                "writes {} to {} before here are missing: the keys that they changed are as they \
+                 were before",
+                gap.start,
+                gap.end - 1
+            );
+            Error::corruption(self.place_of(tail, place), offset, what)
+        };
+        accepted.gaps.iter().map(error).collect()
     }
 
     /// The path of a segment of the tail; the folder where there is none.
@@ -150,7 +175,12 @@ impl Core {
     /// Reads the written segments from the head on. Writes nothing.
     pub fn read_tail(&self, progress: &dyn ProgressSink) -> Result<(Tail, Vec<TailRecord>)> {
         let head = self.ledger.state().head;
-        let mut tail = Tail::default();
+        let session = (self.home.store, lock(&self.maintenance).root.session);
+        let file_system = &*self.environment.file_system;
+        let mut tail = Tail {
+            synced_through: synced_mark::synced_through(file_system, &self.path, session)?,
+            ..Tail::default()
+        };
         let mut found = Vec::new();
         let numbers = self.segment_numbers()?;
         // A head within a segment was noted after the segment's name was synced.
@@ -303,8 +333,8 @@ impl Core {
         (put.payload_bytes - put.auxiliary) as usize <= self.tuning.inline_bytes
     }
 
-    /// Decides which of the found writes count.
-    pub fn accept(&self, tail: &Tail, mut found: Vec<TailRecord>) -> Accepted {
+    /// Decides which of the found writes count; for a repair all that are whole.
+    pub fn accept(&self, tail: &Tail, mut found: Vec<TailRecord>, past_gaps: bool) -> Accepted {
         let (after, promised) = {
             let state = self.ledger.state();
             (state.head.sequence, state.promised)
@@ -313,6 +343,19 @@ impl Core {
         let mut stands = without_taken_back(&headers).into_iter();
         found.retain(|_| stands.next().unwrap_or(false));
         let headers: Vec<RecordHeader> = found.iter().map(|found| found.header).collect();
+        let promised = tail.synced_through.max(after).max(promised);
+        if past_gaps {
+            let (taken, gaps) = batches_past_gaps(&headers, (after, promised));
+            let mut taken = taken.into_iter();
+            found.retain(|_| taken.next().unwrap_or(false));
+            let last = found.last().map(|found| found.header.sequence.0);
+            return Accepted {
+                cut: last.unwrap_or(after),
+                promised,
+                found,
+                gaps,
+            };
+        }
         let mut count = whole_batches(&headers, after);
         if self.has_bug(SeededBug::BatchSplit) {
             let follows = |&(place, header): &(usize, &RecordHeader)| {
@@ -326,8 +369,9 @@ impl Core {
         let last = found.last().map(|found| found.header.sequence.0);
         Accepted {
             cut: last.unwrap_or(after),
-            promised: tail.synced_through.max(after).max(promised),
+            promised,
             found,
+            gaps: Vec::new(),
         }
     }
 

@@ -368,6 +368,9 @@ impl Core {
         }
         writer.active_unsynced &= !written;
         self.set_synced(writer, last);
+        let place = (&*self.environment.file_system, &*self.path);
+        let session = (self.home.store, writer.session);
+        self.synced_mark.write(place, session, last);
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

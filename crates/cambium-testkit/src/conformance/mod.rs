@@ -16,6 +16,7 @@ mod batches;
 mod changes;
 mod consumers;
 mod cursors;
+mod damaged;
 mod followers;
 mod histories;
 mod kept;
@@ -108,6 +109,7 @@ impl Conformance {
             batches::CASES,
             cursors::CASES,
             lifecycle::CASES,
+            damaged::CASES,
             threads::CASES,
             histories::CASES,
             kept::CASES,

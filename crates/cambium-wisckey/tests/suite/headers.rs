@@ -65,6 +65,8 @@ fn a_segment_whose_header_is_damaged_is_not_taken_for_one_never_synced() {
     let damaged = || {
         let (disk, last) = victim();
         assert!(disk.flip_bit(&last, 20, 3) && disk.flip_bit(&last, 4096 + 70, 1));
+        // That says what is missing, too.
+        assert!(disk.replace_contents(&Path::new(FOLDER).join("SYNCED"), &[]));
         disk
     };
     let (there, is_sound) = opened(&damaged(), None);
