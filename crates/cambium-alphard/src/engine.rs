@@ -121,7 +121,7 @@ pub(crate) fn unordered(what: &'static str) -> Error {
     Error::Unsupported {
         engine: ENGINE,
         what,
-        instead: "engine forest keeps keys in order; iterate() visits every entry here",
+        instead: "engines forest and wisckey keep keys in order; a full pass, which Rust and C have, visits every entry",
     }
 }
 

@@ -101,7 +101,15 @@ impl Database {
                     return Err(Error::NotAStore { path, what });
                 }
                 let options = settings.for_engine(&settings.engine);
-                let store = options.create(&path, &settings.engine)?;
+                let store = match options.create(&path, &settings.engine) {
+                    // Another program made it since.
+                    Err(Error::AlreadyExists { .. })
+                        if !settings.error_if_exists && options.marker(&path).is_ok() =>
+                    {
+                        return Database::open(path, settings);
+                    }
+                    made => made?,
+                };
                 if wanted != order::BYTEWISE_NAME {
                     let named = comparator::store_name(file_system, &path, wanted);
                     if let Err(error) = named {

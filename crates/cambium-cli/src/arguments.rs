@@ -138,7 +138,7 @@ Sources:
   lmdb:FILE    a file or folder of LMDB, only read; each named database is a namespace
   sqlite:FILE#TABLE  key = primary key (or the row's number, or a view's first column),
                value = the other column, or a JSON object of several
-  redis:HOST:PORT    or redis:HOST:PORT/DATABASE: the keys that hold strings, without
+  redis:HOST:PORT    or redis:HOST:PORT/DATABASE: the keys that hold strings, with
                their times to live; a password is taken from REDISCLI_AUTH
 The first four of stores need their library; where it is missing, the message says
 which, and the folder of one that is not installed is named by KVZONE_PEER_LIBS.
@@ -216,8 +216,9 @@ A consumer keeps its position in the store, and the log behind it. One that is n
 behind the store's last change, or behind --after. It moves when what was read has been
 handed to standard output.
 
-With --follow the store is opened whenever it was written, for a moment: while another
-program has it open, its changes come when that program has closed it.
+With --follow the store is opened whenever it was written, for a moment. On forest the changes
+come while another program writes, on other engines when it has closed the store. Without
+--consumer the log behind them may be given back before they are read.
 
 Examples:
   cambium changes trees

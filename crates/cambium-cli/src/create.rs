@@ -12,8 +12,8 @@ use crate::stores::defaults;
 pub struct CreateArguments {
     /// The folder
     pub path: PathBuf,
-    /// The engine; `cambium options` lists them. Without it, forest, or the one
-    /// that has the options of --set
+    /// The engine: forest, wisckey, zdb or alphard. Without it, forest, or the one that has the
+    /// options of --set; `cambium options` lists them
     #[arg(long)]
     pub engine: Option<String>,
     /// An option of the engine

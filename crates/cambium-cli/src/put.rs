@@ -67,6 +67,9 @@ fn put(store: &Store, arguments: &PutArguments, value: &[u8]) -> Result<Status, 
     Ok(Status::Done)
 }
 
+/// Seconds of 10,000 years.
+const LONGEST: u64 = 10_000 * 366 * 86_400;
+
 /// A time as `90s`, `10m`, `12h` or `30d`.
 fn time(text: &str) -> Result<Duration, String> {
     let expected = || "expected a number with s, m, h or d: 90s, 10m".to_string();
@@ -79,8 +82,11 @@ fn time(text: &str) -> Result<Duration, String> {
         _ => return Err(expected()),
     };
     let number: u64 = text[..text.len() - 1].parse().map_err(|_| expected())?;
-    let seconds = number.checked_mul(seconds).ok_or_else(expected)?;
-    Ok(Duration::from_secs(seconds))
+    let seconds = number.checked_mul(seconds).filter(|&it| it <= LONGEST);
+    match seconds.ok_or("a time of up to 10,000 years is expected")? {
+        0 => Err("an entry that expires at once is never there".to_string()),
+        seconds => Ok(Duration::from_secs(seconds)),
+    }
 }
 
 fn value(stores: &Stores, arguments: &PutArguments) -> Result<Vec<u8>, Failure> {

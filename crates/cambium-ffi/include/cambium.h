@@ -374,8 +374,8 @@ cambium_code cambium_consumer_remove(cambium_store *store, const char *name);
 // As of `cambium_named_snapshots`.
 cambium_code cambium_consumers(cambium_store *store, char **names, size_t *count);
 
-// The words of the last error of the calling thread, empty before the first. They
-// stay until its next error.
+// The words of the last error of the calling thread, or of its last `CAMBIUM_NOT_FOUND`; empty
+// before the first. They stay until its next one.
 const char *cambium_error_message(void);
 
 // Gives back what a call answered in memory of its own; null is fine.

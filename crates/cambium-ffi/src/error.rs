@@ -1,7 +1,8 @@
 //! Codes, and the words of the last error of each thread.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 
 use cambium::{Error, Result};
 use cambium_bindings::c;
@@ -55,7 +56,7 @@ pub enum cambium_code {
 }
 
 thread_local! {
-    static MESSAGE: RefCell<CString> = RefCell::default();
+    static MESSAGE: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
 }
 
 /// The code of an error.
@@ -89,15 +90,24 @@ pub fn code_of(error: &Error) -> cambium_code {
 /// Calls, and answers the code; an error's words are kept for the thread.
 pub fn answer(call: impl FnOnce() -> Result<cambium_code>) -> cambium_code {
     match c::guarded(call, Err) {
-        Ok(code) => code,
+        Ok(code) => {
+            if code == cambium_code::CAMBIUM_NOT_FOUND {
+                set_message(c"there is none".into());
+            }
+            code
+        }
         Err(error) => {
             let text = error.to_string().replace('\0', "\u{fffd}");
-            MESSAGE.with(|message| {
-                message.replace(CString::new(text).unwrap_or_default());
-            });
+            set_message(CString::new(text).unwrap_or_default().into());
             code_of(&error)
         }
     }
+}
+
+fn set_message(text: Cow<'static, CStr>) {
+    MESSAGE.with(|message| {
+        message.replace(text);
+    });
 }
 
 /// Calls what has nothing to answer.
@@ -105,8 +115,8 @@ pub fn done(call: impl FnOnce() -> Result<()>) -> cambium_code {
     answer(|| call().map(|()| cambium_code::CAMBIUM_OK))
 }
 
-/// The words of the last error of the calling thread, empty before the first. They
-/// stay until its next error.
+/// The words of the last error of the calling thread, or of its last `CAMBIUM_NOT_FOUND`; empty
+/// before the first. They stay until its next one.
 #[unsafe(no_mangle)]
 pub extern "C" fn cambium_error_message() -> *const c_char {
     MESSAGE.with(|message| message.borrow().as_ptr())

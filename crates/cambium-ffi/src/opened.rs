@@ -61,13 +61,12 @@ pub fn open(folder: &Path, chosen: Chosen, how: How<'_>) -> Result<Opened> {
         return Database::open(folder, &settings).map(Opened::Compared);
     }
     let is_there = !matches!(options.marker(folder), Err(Error::NotAStore { .. }));
-    let engine = match how {
-        How::Create(engine) => Some(engine),
-        How::OpenOrCreate(engine) if !is_there => Some(engine),
-        _ => None,
-    };
-    if let Some(engine) = engine {
-        return options.create(folder, engine).map(Opened::Plain);
+    match how {
+        How::Create(engine) => return options.create(folder, engine).map(Opened::Plain),
+        How::OpenOrCreate(engine) if !is_there => {
+            return options.open_or_create(folder, engine).map(Opened::Plain);
+        }
+        _ => {}
     }
     if is_there {
         order::check_stored(&options, folder, order::BYTEWISE_NAME)?;

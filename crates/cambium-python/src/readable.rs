@@ -205,7 +205,9 @@ impl Readable {
 
 /// So many seconds from now.
 pub fn after(seconds: f64) -> PyResult<Expiry> {
-    let time = Duration::try_from_secs_f64(seconds.max(0.0));
+    // No `max`, which would take NaN for zero.
+    let seconds = if seconds < 0.0 { 0.0 } else { seconds };
+    let time = Duration::try_from_secs_f64(seconds);
     let time = time.map_err(|error| PyValueError::new_err(format!("ttl={seconds}: {error}")))?;
     Ok(Expiry::After(time))
 }

@@ -7,6 +7,7 @@
 
 use cambium_base::Result;
 use cambium_io::Advice;
+use cambium_storage::record::RecordHeader;
 
 use super::Compaction;
 use super::copy::Tree;
@@ -14,7 +15,7 @@ use super::fetch::Window;
 use crate::core::Core;
 use crate::database::{Database, DocumentBytes};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress, PACKED_BLOCK_BYTES};
-use crate::format::{NamespaceRoot, document_auxiliary, kind, moved_record};
+use crate::format::{FLAG_KEPT, NamespaceRoot, document_auxiliary, kind, moved_record};
 use crate::index::Change;
 use crate::nodes::NodeRuns;
 use crate::packed_block::{Packer, Packing};
@@ -104,6 +105,7 @@ impl Placing {
             self.note(tree, change, DocumentAddress(to));
             return Ok(());
         }
+        self.appending.is_kept = tree.snapshot.is_some();
         let placed = self
             .appending
             .append(compaction, document, (address, change))?;
@@ -278,6 +280,8 @@ impl Core {
 /// it belongs to.
 #[derive(Debug)]
 pub(super) struct Appending<T> {
+    /// The documents are for named snapshots alone.
+    is_kept: bool,
     packer: Packer,
     waiting: Vec<T>,
 }
@@ -285,6 +289,7 @@ pub(super) struct Appending<T> {
 impl<T> Default for Appending<T> {
     fn default() -> Self {
         Appending {
+            is_kept: false,
             packer: Packer::default(),
             waiting: Vec::new(),
         }
@@ -308,7 +313,10 @@ impl<T> Appending<T> {
         }
         match packing {
             Packing::Taken => self.waiting.push(whose),
-            _ => placed.push((whose, append_record(compaction, document)?)),
+            _ => {
+                let place = append_record(compaction, document, self.is_kept)?;
+                placed.push((whose, place));
+            }
         }
         Ok(placed)
     }
@@ -316,7 +324,7 @@ impl<T> Appending<T> {
     /// Appends what waits: as a block, or as records where it would be a block with much
     /// room left.
     pub fn close(&mut self, compaction: &mut Compaction) -> Result<Vec<(T, DocumentAddress)>> {
-        let places = append_packed(compaction, &self.packer)?;
+        let places = append_packed(compaction, &self.packer, self.is_kept)?;
         self.packer.clear();
         Ok(std::mem::take(&mut self.waiting)
             .into_iter()
@@ -358,11 +366,15 @@ impl Compaction {
 }
 
 /// Appends what a packer has to the new file; answers where each of its documents is.
-fn append_packed(compaction: &mut Compaction, packer: &Packer) -> Result<Vec<DocumentAddress>> {
+fn append_packed(
+    compaction: &mut Compaction,
+    packer: &Packer,
+    is_kept: bool,
+) -> Result<Vec<DocumentAddress>> {
     if !packer.is_worth_a_block() {
         let records = packer.documents();
         return records
-            .map(|document| append_record(compaction, &document))
+            .map(|document| append_record(compaction, &document, is_kept))
             .collect();
     }
     compaction.make_room(2 * PACKED_BLOCK_BYTES)?;
@@ -370,6 +382,7 @@ fn append_packed(compaction: &mut Compaction, packer: &Packer) -> Result<Vec<Doc
     log.pad_to(PACKED_BLOCK_BYTES);
     let auxiliary = document_auxiliary(packer.namespace(), 0);
     let header = moved_record(kind::PACKED, compaction.session, packer.lowest(), auxiliary);
+    let header = marked(header, is_kept);
     let start = log.append(&header, &[&packer.encode()]).start;
     let places: Vec<DocumentAddress> = packer.addresses(start).collect();
     let bytes = places.iter().map(|place| place.most_bytes()).sum();
@@ -378,10 +391,17 @@ fn append_packed(compaction: &mut Compaction, packer: &Packer) -> Result<Vec<Doc
     Ok(places)
 }
 
+/// The header of documents that may be for named snapshots alone.
+fn marked(header: RecordHeader, is_kept: bool) -> RecordHeader {
+    let flags = header.flags | if is_kept { FLAG_KEPT } else { 0 };
+    RecordHeader { flags, ..header }
+}
+
 /// Appends a document as a record of its own.
 fn append_record(
     compaction: &mut Compaction,
     document: &DocumentBytes<'_>,
+    is_kept: bool,
 ) -> Result<DocumentAddress> {
     let DocumentBytes {
         namespace,
@@ -391,6 +411,7 @@ fn append_record(
     } = *document;
     let auxiliary = document_auxiliary(namespace, key.len());
     let header = moved_record(kind::PUT, compaction.session, sequence, auxiliary);
+    let header = marked(header, is_kept);
     let bytes = header.record_bytes((key.len() + value.len()) as u64, DOCUMENT_ALIGNMENT);
     compaction.make_room(bytes)?;
     let offset = compaction.database.log.append(&header, &[key, value]).start;

@@ -105,6 +105,9 @@ pub const FLAG_RECOVERED: u8 = 1;
 /// Flag of a document that a compaction or a cleaning moved here; it keeps the sequence
 /// number it was written with.
 pub const FLAG_MOVED: u8 = 2;
+/// Flag of a document beside [`FLAG_MOVED`] that a compaction kept for named snapshots alone:
+/// its key had another value by then, or none, and the tombstone was left out.
+pub const FLAG_KEPT: u8 = 4;
 
 /// The trailer of a node.
 pub const NODE_TRAILER: Layout = Layout {

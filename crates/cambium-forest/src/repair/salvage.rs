@@ -2,6 +2,7 @@
 //! newest headers say.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
 
 use cambium_api::{FindingKind, Progress, ProgressSink};
 use cambium_base::Result;
@@ -13,7 +14,9 @@ use super::{Repair, Trusted, header_at};
 use crate::buffer::DeletedRange;
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
-use crate::format::{DatabaseHeader, FLAG_MOVED, FileRef, Root, kind, namespace_and_key};
+use crate::format::{
+    DatabaseHeader, FLAG_KEPT, FLAG_MOVED, FileRef, Root, kind, namespace_and_key,
+};
 use crate::packed_block::PackedBlock;
 
 /// A write that may count: where it is, or that it removed the key.
@@ -68,6 +71,8 @@ pub(super) struct Salvaged {
     ranges: Vec<(u64, DeletedRange)>,
     /// Namespaces whose end was met.
     dropped: BTreeSet<u16>,
+    /// Where a compaction has put what named snapshots alone need.
+    kept: Range<u64>,
     /// Where headers of rollbacks lie, and the last write that each kept.
     rollbacks: Vec<(u64, u64)>,
     /// Where runs of nodes lie, in the order of the file.
@@ -109,8 +114,21 @@ impl Salvaged {
         later.any(|(_, kept)| version.sequence > *kept)
     }
 
+    /// True for a document that named snapshots alone have, unless a rollback brought it back.
+    fn is_kept(&self, version: &Version) -> bool {
+        let mut later = self.rollbacks.iter().filter(|(at, _)| *at > version.offset);
+        version.document.is_some() && self.kept.contains(&version.offset) && later.next().is_none()
+    }
+
+    fn note_kept(&mut self, offset: u64, end: u64) {
+        if self.kept.is_empty() {
+            self.kept.start = offset;
+        }
+        self.kept.end = end;
+    }
+
     /// The versions of a key, deleted ranges among them. Writes that a rollback undid are left
-    /// out, and those of a batch whose end the log lacks.
+    /// out, those of a batch whose end the log lacks, and those that named snapshots alone have.
     pub fn versions_of(&self, met: &[Met]) -> Vec<Version> {
         let mut versions: Vec<Version> = met.iter().map(Version::of).collect();
         if let Some(first) = met.first() {
@@ -126,7 +144,9 @@ impl Salvaged {
             );
         }
         let torn_from = self.open_batch.unwrap_or(u64::MAX);
-        versions.retain(|version| version.offset < torn_from && !self.is_undone(version));
+        versions.retain(|version| {
+            version.offset < torn_from && !self.is_undone(version) && !self.is_kept(version)
+        });
         versions
     }
 
@@ -281,6 +301,7 @@ impl Repair<'_> {
             newest_in: BTreeMap::new(),
             ranges: Vec::new(),
             dropped: BTreeSet::new(),
+            kept: 0..0,
             rollbacks: Vec::new(),
             snapshots: (0, Vec::new()),
             database,
@@ -356,6 +377,9 @@ impl Repair<'_> {
             let header = record.header;
             let end = record.offset + header.total_bytes(DOCUMENT_ALIGNMENT);
             salvaged.highest_sequence = salvaged.highest_sequence.max(header.sequence.0);
+            if header.flags & FLAG_KEPT != 0 {
+                salvaged.note_kept(record.offset, end);
+            }
             match header.kind {
                 kind::NODES => {
                     let extent =

@@ -2,8 +2,15 @@
 //! returned as data, nothing panics, `check` finds it or the state is one that
 //! was.
 
+use std::path::Path;
+
+use cambium_api::{CompactOptions, Durability, EngineKind, OptionValues};
 use cambium_forest::Forest;
+use cambium_io::Environment;
+use cambium_io::simulated::SimulatedDisk;
 use cambium_testkit::DamageSuite;
+
+use crate::support::options;
 
 fn suite() -> DamageSuite {
     DamageSuite::new(&Forest)
@@ -46,4 +53,51 @@ fn nothing_synced_is_gone_without_a_finding() {
 #[test]
 fn a_repair_that_loses_an_entry_without_a_word_is_found() {
     assert!(suite().stride(97).lossy_repairs().find_failure().is_some());
+}
+
+/// A compaction leaves tombstones out, and keeps for a named snapshot what they removed.
+/// Whatever is damaged afterwards, a repair brings none of it back.
+#[test]
+fn what_a_named_snapshot_alone_has_does_not_come_back() {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let path = Path::new("/store");
+    let shape = options(&[("node_bytes", "512"), ("block_bytes", "512")]);
+    let store = Forest.create(&environment, path, &shape).unwrap();
+    let key = |number: u32| format!("key {number:04}").into_bytes();
+    for number in 0..200 {
+        store
+            .put(&key(number), &[7; 20], Durability::Written)
+            .unwrap();
+    }
+    store.create_named_snapshot("monday").unwrap();
+    for number in (0..200).step_by(10) {
+        store.delete(&key(number), Durability::Written).unwrap();
+    }
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    store.close().unwrap();
+    let file = path.join("000002.forest");
+    let length = disk.contents(&file).unwrap().len() as u64;
+    let mut repaired = 0;
+    for place in (1024 + 100..length).step_by(512) {
+        let damaged = disk.fork();
+        assert!(damaged.flip_bit(&file, place, 0));
+        let environment = Environment::simulated(&damaged, 1);
+        let none = OptionValues::default();
+        if Forest
+            .check(&environment, path, &none, &())
+            .unwrap()
+            .is_sound()
+        {
+            continue;
+        }
+        Forest.repair(&environment, path, &none, &()).unwrap();
+        let store = Forest.open(&environment, path, &none, &()).unwrap();
+        for number in (0..200).step_by(10) {
+            let found = store.get(&key(number)).unwrap();
+            assert_eq!(found, None, "key {number}, where {place} was damaged");
+        }
+        repaired += 1;
+    }
+    assert!(repaired > 10, "{repaired}");
 }
