@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use cambium_api::{
     Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport,
-    Completion, Cursor, Direction, Engine, EngineKind, IterationOrder, KeyKind, KeyRange,
-    Operation, OptionSpec, OptionValues, Precondition, ProgressSink, ReadSet, Reader, Request,
-    ResumeToken, Snapshot, Statistics, WriteBatch, limits,
+    Completion, Cursor, Direction, Engine, IterationOrder, KeyKind, KeyRange, Kind, Operation,
+    Precondition, ProgressSink, ReadSet, Reader, Request, ResumeToken, Snapshot, Statistics,
+    WriteBatch, limits,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::StepOutcome;
 use cambium_io::step::{BackgroundTask, Owner};
 use cambium_io::sync::atomic::Ordering;
-use cambium_io::{Environment, StepOutcome};
 use cambium_storage::consumers::Consumers;
 
 use crate::changes::LogFeed;
@@ -24,8 +24,35 @@ use crate::options::{ENGINE, OPTIONS};
 use crate::write::WriteRequest;
 
 /// Engine `alphard` as a kind of store, for the facade's list of engines.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Alphard;
+#[allow(non_upper_case_globals)] // it is used as a unit struct is
+pub const Alphard: Kind = Kind {
+    name: ENGINE,
+    format_version: FORMAT_VERSION,
+    summary: "cuckoo index in memory over a device or preallocated file: unordered keys, one device access an operation",
+    options: OPTIONS,
+    owns_file: |name| [DATA_NAME, MEMBERS_NAME, IMAGE_NAME].contains(&name),
+    kept_options: &[],
+    create: |environment, path, options| {
+        Ok(run(
+            crate::create::make(environment, path, options)?.conclude()?
+        ))
+    },
+    open: |environment, path, options, progress| {
+        Ok(run(crate::open::open(
+            environment,
+            path,
+            options,
+            progress,
+        )?))
+    },
+    open_read_only: |environment, path, options, progress| {
+        let core = crate::open::open_read_only(environment, path, options, progress)?;
+        Ok(run(core))
+    },
+    check: crate::check::check,
+    inspect: crate::dump::inspect,
+    repair: crate::repair::repair,
+};
 
 /// An open `alphard` store.
 #[derive(Debug)]
@@ -37,89 +64,6 @@ pub struct AlphardStore {
 #[derive(Debug)]
 struct AlphardSnapshot {
     pin: Arc<Pin>,
-}
-
-impl EngineKind for Alphard {
-    fn name(&self) -> &'static str {
-        ENGINE
-    }
-
-    fn format_version(&self) -> u32 {
-        FORMAT_VERSION
-    }
-
-    fn owns_file(&self, name: &str) -> bool {
-        [DATA_NAME, MEMBERS_NAME, IMAGE_NAME].contains(&name)
-    }
-
-    fn summary(&self) -> &'static str {
-        "cuckoo index in memory over a device or preallocated file: unordered keys, one device access an operation"
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn create(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-    ) -> Result<Arc<dyn Engine>> {
-        Ok(run(
-            crate::create::make(environment, path, options)?.conclude()?
-        ))
-    }
-
-    fn open(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        Ok(run(crate::open::open(
-            environment,
-            path,
-            options,
-            progress,
-        )?))
-    }
-
-    fn open_read_only(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        let core = crate::open::open_read_only(environment, path, options, progress)?;
-        Ok(run(core))
-    }
-
-    fn check(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<CheckReport> {
-        crate::check::check(environment, path, options, progress)
-    }
-
-    fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
-        crate::dump::inspect(environment, path, to)
-    }
-
-    fn repair(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<CheckReport> {
-        crate::repair::repair(environment, path, options, progress)
-    }
 }
 
 /// Bytes a background step may erase before it looks around again.
@@ -217,26 +161,6 @@ impl AlphardStore {
         let consumers = self.core.consumers.get();
         consumers.ok_or_else(|| self.without_changes())
     }
-
-    fn write_checked(
-        &self,
-        preconditions: &[Precondition],
-        unchanged: Option<Arc<ReadSet>>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.core.check_open()?;
-        batch.check_limits()?;
-        let user_bytes = batch.bytes();
-        let operations = last_operations(batch)?;
-        self.core.write_request(WriteRequest {
-            operations,
-            preconditions: preconditions.to_vec(),
-            unchanged,
-            durability,
-            user_bytes,
-        })
-    }
 }
 
 fn iterate(
@@ -329,17 +253,24 @@ impl Engine for AlphardStore {
         }
     }
 
-    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], None, batch, durability)
-    }
-
-    fn write_if(
+    fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, None, batch, durability)
+        self.core.check_open()?;
+        batch.check_limits()?;
+        let user_bytes = batch.bytes();
+        let operations = last_operations(batch)?;
+        self.core.write_request(WriteRequest {
+            operations,
+            preconditions: preconditions.to_vec(),
+            unchanged,
+            durability,
+            user_bytes,
+        })
     }
 
     fn track_writes(&self) -> Result<()> {
@@ -351,15 +282,6 @@ impl Engine for AlphardStore {
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
         self.core.check_open()?;
         self.core.recent.check(reads)
-    }
-
-    fn write_unchanged(
-        &self,
-        reads: Arc<ReadSet>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

@@ -235,7 +235,9 @@ pub trait Engine: Reader {
     /// Writes a batch, whole or not at all. Answers the sequence number of
     /// its last entry (or the last one given out, for a batch that changes
     /// nothing). With `Synced`, an empty batch still syncs what came before.
-    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber>;
+    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
+        self.write_checked(&[], None, batch, durability)
+    }
 
     /// Writes a batch if all preconditions hold at that moment, atomically
     /// against every other write; otherwise `Error::PreconditionFailed`.
@@ -244,7 +246,9 @@ pub trait Engine: Reader {
         preconditions: &[Precondition],
         batch: WriteBatch,
         durability: Durability,
-    ) -> Result<SequenceNumber>;
+    ) -> Result<SequenceNumber> {
+        self.write_checked(preconditions, None, batch, durability)
+    }
 
     /// Remembers recent writes from now on, so that [`Engine::write_unchanged`] can
     /// compare them with what a transaction read. Takes at most
@@ -266,6 +270,18 @@ pub trait Engine: Reader {
     fn write_unchanged(
         &self,
         reads: Arc<ReadSet>,
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        self.write_checked(&[], Some(reads), batch, durability)
+    }
+
+    /// As [`Engine::write`], under the conditions of [`Engine::write_if`] and, where there is a
+    /// set of reads, of [`Engine::write_unchanged`].
+    fn write_checked(
+        &self,
+        preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber>;

@@ -29,6 +29,7 @@ pub mod conflicts;
 pub mod cursor;
 pub mod engine;
 pub mod expiry;
+mod kind;
 pub mod limits;
 pub mod memory;
 pub mod merge;
@@ -47,6 +48,7 @@ pub use engine::{
     Capabilities, Completion, Engine, EngineKind, KeyKind, Reader, Request, Response, Snapshot,
 };
 pub use expiry::{Expiry, UnixMillis};
+pub use kind::Kind;
 pub use memory::{MemoryBound, MemoryPart, MemoryPlan};
 pub use merge::MergeOperator;
 pub use options::{OptionSpec, OptionValues};

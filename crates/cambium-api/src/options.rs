@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use cambium_base::names::distance;
 use cambium_base::{Error, Result};
 
 /// One option of an engine: everything `cambium options` prints.
@@ -17,6 +18,25 @@ pub struct OptionSpec {
     pub effect: &'static str,
     /// True if it is fixed when the store is created.
     pub at_creation: bool,
+}
+
+impl OptionSpec {
+    /// An option by its fields; see them.
+    pub const fn new(
+        name: &'static str,
+        unit: &'static str,
+        default: &'static str,
+        at_creation: bool,
+        effect: &'static str,
+    ) -> OptionSpec {
+        OptionSpec {
+            name,
+            unit,
+            default,
+            effect,
+            at_creation,
+        }
+    }
 }
 
 /// Options given as text, in the order of their names.
@@ -253,22 +273,6 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     };
     let number: u64 = digits.replace('_', "").parse().ok()?;
     number.checked_mul(1 << shift)
-}
-
-/// Edits that turn one word into the other (Levenshtein), for suggestions.
-pub fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (line, letter) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = line + 1;
-        for column in 0..to.len() {
-            let substituted = diagonal + usize::from(letter != to[column]);
-            diagonal = row[column + 1];
-            row[column + 1] = substituted.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 //! | [`checksum`] | CRC-32C, seeded by identity and place |
 //! | [`hash`] | Jenkins' one-at-a-time and lookup3 |
 //! | [`layout`] | field tables from which format documents are generated |
+//! | [`names`] | enumerations with names, distances between names |
 //! | [`extent`] | runs of blocks |
 //! | [`hexdump`] | bytes made readable |
 //! | [`varint`] | numbers in as few bytes as they need |
@@ -29,6 +30,7 @@ pub mod hash;
 pub mod hexdump;
 pub mod identity;
 pub mod layout;
+pub mod names;
 pub mod order;
 pub mod value;
 pub mod varint;

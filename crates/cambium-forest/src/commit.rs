@@ -16,7 +16,6 @@ use std::sync::Arc;
 use cambium_api::Written;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::health::found_no_space;
 use cambium_storage::record::{RecordHeader, next_attempt};
 
 use crate::core::{Core, Writer};
@@ -145,7 +144,7 @@ impl Core {
         end: u64,
         error: Error,
     ) -> Error {
-        if !found_no_space(&error) {
+        if !error.is_no_space() {
             return self.poisoned(error);
         }
         // What may be left of the entries must not be mixed with what follows.

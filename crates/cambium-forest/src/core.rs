@@ -31,7 +31,7 @@ pub(crate) use cambium_io::sync::lock;
 use cambium_io::sync::{Mutex, OnceLock};
 use cambium_io::{Environment, FileLock};
 use cambium_storage::commit_queue::CommitQueue;
-use cambium_storage::health::{Health, found_no_space};
+use cambium_storage::health::Health;
 use cambium_storage::superblock::Superblock;
 
 use crate::buffer::Buffer;
@@ -192,7 +192,7 @@ impl Core {
 
     /// As [`Core::poisoned`], but for lack of space that left all as it was.
     pub fn unless_full(&self, error: Error) -> Error {
-        match found_no_space(&error) {
+        match error.is_no_space() {
             true => error,
             false => self.poisoned(error),
         }

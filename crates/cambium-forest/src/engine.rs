@@ -7,14 +7,13 @@ use std::sync::Arc;
 use cambium_api::limits::{check_key, check_stored_value};
 use cambium_api::{
     Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor,
-    Direction, Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec,
-    OptionValues, Precondition, ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics,
-    WriteBatch,
+    Direction, Engine, IterationOrder, KeyKind, KeyRange, Kind, Operation, Precondition,
+    ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::StepOutcome;
 use cambium_io::step::Owner;
 use cambium_io::sync::atomic::Ordering;
-use cambium_io::{Environment, StepOutcome};
 
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
@@ -24,8 +23,37 @@ use crate::view::{Pin, View};
 use crate::write::WriteRequest;
 
 /// Engine `forest` as a kind of store, for the facade's list of engines.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Forest;
+#[allow(non_upper_case_globals)] // it is used as a unit struct is
+pub const Forest: Kind = Kind {
+    name: ENGINE,
+    format_version: FORMAT_VERSION,
+    summary: "HB+-trie over an append-only file: ordered keys of any length and number, mixed work, snapshots, namespaces",
+    options: OPTIONS,
+    owns_file: crate::format::is_database_or_scratch,
+    kept_options: &["compaction_threshold"],
+    create: |environment, path, options| {
+        Ok(run(
+            crate::open::make(environment, path, options)?.conclude()?
+        ))
+    },
+    open: |environment, path, options, progress| {
+        Ok(run(crate::open::open(
+            environment,
+            path,
+            options,
+            progress,
+        )?))
+    },
+    open_read_only: |environment, path, options, progress| {
+        let core = crate::reader::open_read_only(environment, path, options, progress)?;
+        // Without a background task: there is nothing to do in it.
+        let core = Owner::new(core);
+        Ok(Arc::new(ForestStore { core, namespace: 0 }))
+    },
+    check: crate::check::check,
+    inspect: crate::dump::inspect,
+    repair: crate::repair::repair,
+};
 
 /// An open `forest` store, or a namespace of it.
 #[derive(Debug)]
@@ -44,101 +72,6 @@ struct ForestSnapshot {
 /// A moment of the whole store, to read.
 pub(crate) fn snapshot_of(pin: Pin) -> Arc<dyn Snapshot> {
     Arc::new(ForestSnapshot { pin, namespace: 0 })
-}
-
-impl EngineKind for Forest {
-    fn name(&self) -> &'static str {
-        ENGINE
-    }
-
-    fn format_version(&self) -> u32 {
-        FORMAT_VERSION
-    }
-
-    fn summary(&self) -> &'static str {
-        "HB+-trie over an append-only file: ordered keys of any length and number, mixed work, snapshots, namespaces"
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn owns_file(&self, name: &str) -> bool {
-        crate::format::is_database_or_scratch(name)
-    }
-
-    fn kept_options(&self) -> &'static [&'static str] {
-        &["compaction_threshold"]
-    }
-
-    fn create(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-    ) -> Result<Arc<dyn Engine>> {
-        Ok(run(
-            crate::open::make(environment, path, options)?.conclude()?
-        ))
-    }
-
-    fn open(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        Ok(run(crate::open::open(
-            environment,
-            path,
-            options,
-            progress,
-        )?))
-    }
-
-    fn open_read_only(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        // Without a background task: there is nothing to do in it.
-        Ok(Arc::new(ForestStore {
-            core: Owner::new(crate::reader::open_read_only(
-                environment,
-                path,
-                options,
-                progress,
-            )?),
-            namespace: 0,
-        }))
-    }
-
-    fn check(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<CheckReport> {
-        crate::check::check(environment, path, options, progress)
-    }
-
-    fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
-        crate::dump::inspect(environment, path, to)
-    }
-
-    fn repair(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<CheckReport> {
-        crate::repair::repair(environment, path, options, progress)
-    }
 }
 
 /// Bytes a background step may move before it looks around again.
@@ -167,39 +100,6 @@ impl ForestStore {
             }
         }
         Ok(())
-    }
-
-    fn write_checked(
-        &self,
-        preconditions: &[Precondition],
-        unchanged: Option<Arc<ReadSet>>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.core.check_open()?;
-        batch.check_limits()?;
-        let user_bytes = batch.bytes();
-        if !preconditions.is_empty() {
-            // Before a namespace is made for the batch: a write that is refused
-            // leaves none. The writer asks again when its turn comes.
-            self.check_preconditions(preconditions)?;
-        }
-        let mut operations: Vec<(u16, Operation)> = Vec::with_capacity(batch.len());
-        for (name, operation) in batch.into_operations() {
-            let namespace = match name {
-                None => self.namespace,
-                Some(name) => self.core.namespace_number(&name)?,
-            };
-            operations.push((namespace, operation));
-        }
-        let mut request = WriteRequest::new(operations, durability);
-        request.user_bytes = user_bytes;
-        request.unchanged = unchanged;
-        request.preconditions = preconditions
-            .iter()
-            .map(|precondition| (self.namespace, precondition.clone()))
-            .collect();
-        self.core.write_request(request)
     }
 }
 
@@ -354,17 +254,37 @@ impl Engine for ForestStore {
         self.core.write_request(request)
     }
 
-    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], None, batch, durability)
-    }
-
-    fn write_if(
+    fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, None, batch, durability)
+        self.core.check_open()?;
+        batch.check_limits()?;
+        let user_bytes = batch.bytes();
+        if !preconditions.is_empty() {
+            // Before a namespace is made for the batch: a write that is refused
+            // leaves none. The writer asks again when its turn comes.
+            self.check_preconditions(preconditions)?;
+        }
+        let mut operations: Vec<(u16, Operation)> = Vec::with_capacity(batch.len());
+        for (name, operation) in batch.into_operations() {
+            let namespace = match name {
+                None => self.namespace,
+                Some(name) => self.core.namespace_number(&name)?,
+            };
+            operations.push((namespace, operation));
+        }
+        let mut request = WriteRequest::new(operations, durability);
+        request.user_bytes = user_bytes;
+        request.unchanged = unchanged;
+        request.preconditions = preconditions
+            .iter()
+            .map(|precondition| (self.namespace, precondition.clone()))
+            .collect();
+        self.core.write_request(request)
     }
 
     fn track_writes(&self) -> Result<()> {
@@ -376,15 +296,6 @@ impl Engine for ForestStore {
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
         self.core.check_open()?;
         self.core.recent.check(reads)
-    }
-
-    fn write_unchanged(
-        &self,
-        reads: Arc<ReadSet>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

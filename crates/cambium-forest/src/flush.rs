@@ -33,7 +33,6 @@ use cambium_base::{Error, Result};
 use cambium_index::NodeAddress;
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{LockMode, pipeline};
-use cambium_storage::health::found_no_space;
 
 use crate::addresses::Known;
 use crate::buffer::Buffer;
@@ -604,7 +603,7 @@ impl Core {
         }
         database.log.pad_to_block();
         if let Err(error) = database.log.flush() {
-            if found_no_space(&error) && database.log.cut_back(end).is_ok() {
+            if error.is_no_space() && database.log.cut_back(end).is_ok() {
                 return Err(error);
             }
             return Err(self.poisoned(error));

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use cambium_base::{Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::health::found_no_space;
 use cambium_storage::record::{RecordHeader, most_record_bytes};
 
 use crate::core::{Core, Mark, Writer, lock};
@@ -102,7 +101,7 @@ impl Core {
         };
         database.log.append(&header, &[]);
         let written = match database.log.flush() {
-            Err(error) if found_no_space(&error) => database.log.cut_back(end),
+            Err(error) if error.is_no_space() => database.log.cut_back(end),
             outcome => outcome,
         };
         writer.mark = Some(Mark {

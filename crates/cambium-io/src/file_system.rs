@@ -426,6 +426,43 @@ pub trait File: Send + Sync + fmt::Debug {
     }
 }
 
+/// Bytes that a copy reads at once.
+const COPIED_BYTES: usize = 1 << 20;
+
+/// Copies the first `most` bytes of a file, or all if it has fewer, and makes the copy durable
+/// but for its name; `options` opens the copy. Pieces of zeros become holes. Answers how many
+/// bytes were copied.
+///
+/// # Errors
+/// Those of the file system.
+pub fn copy_synced(
+    files: &dyn FileSystem,
+    from: &Path,
+    to: &Path,
+    options: OpenOptions,
+    most: u64,
+) -> Result<u64> {
+    let source = files.open(from, OpenOptions::READ)?;
+    let copy = files.open(to, options)?;
+    let length = source.length()?.min(most);
+    let mut piece = vec![0; COPIED_BYTES.min(length as usize)];
+    let mut position = 0;
+    while position < length {
+        let wanted = piece.len().min((length - position) as usize);
+        let count = source.read_at(&mut piece[..wanted], position)?;
+        if count == 0 {
+            break;
+        }
+        if piece[..count].iter().any(|&byte| byte != 0) {
+            copy.write_at(&piece[..count], position)?;
+        }
+        position += count as u64;
+    }
+    copy.set_length(position)?;
+    copy.sync_data()?;
+    Ok(position)
+}
+
 /// True if a file may have another name than this one.
 ///
 /// # Errors

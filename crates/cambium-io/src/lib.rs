@@ -41,6 +41,7 @@ pub mod direct_file;
 pub mod environment;
 pub mod events;
 pub mod file_system;
+mod inline_queue;
 pub mod kept_queue;
 pub mod memory;
 pub mod memory_budget;
@@ -71,8 +72,8 @@ pub use kept_queue::{KeptQueue, read_all_kept};
 pub use pipeline::pipeline;
 pub use read_pool::ReadPool;
 pub use real::{
-    PortableFileSystem, RealFileSystem, SyncReadQueue, SystemClock, SystemRandomness,
-    ThreadExecutor, resident_pages,
+    PortableFileSystem, RealFileSystem, SystemClock, SystemRandomness, ThreadExecutor,
+    resident_pages,
 };
 pub use recording::{IoCounters, Recorder, RecordingFileSystem};
 pub use segmented::SegmentedFileSystem;

@@ -13,15 +13,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cambium_base::{Error, Result};
-use cambium_io::batch::read_all;
-use cambium_io::{AlignedBuffer, ReadRequest};
+use cambium_io::{AlignedBuffer, ReadRequest, read_all_kept};
 
 use crate::block::{Block, BlockCursor};
 use crate::entry::{EntryRef, Lookup, Moment, compare};
 use crate::format::BlockHandle;
 use crate::read::Search;
 use crate::table::{BlockProvider, Table};
-use crate::tree::{Context, Tree, View, lock};
+use crate::tree::{Context, Tree, View};
 
 /// A table's number, and where the block lies in it.
 type BlockName = (u64, u64);
@@ -119,31 +118,26 @@ impl Gatherer<'_> {
         if requests.is_empty() {
             return Ok(());
         }
-        let idle = lock(&self.context.read_queues).pop();
-        let mut queue = match idle {
-            Some(queue) => queue,
-            None => {
-                let file_system = &self.context.environment.file_system;
-                file_system.read_queue(self.context.options.read)?
-            }
-        };
+        let file_system = &self.context.environment.file_system;
         let fetched = &mut self.fetched;
-        read_all(queue.as_mut(), requests, |completion| {
-            let (name, (table, handle)) = &wanted[completion.tag as usize];
-            let count = completion.result?;
-            if count < completion.buffer.len() {
-                let end = handle.offset + count as u64;
-                let what = "the file ends within a block";
-                return Err(Error::corruption(table.file().path(), end, what));
-            }
-            let block = table.unpack(*handle, &completion.buffer)?;
-            table.cache_block(*handle, &block);
-            fetched.insert(*name, block);
-            Ok(())
-        })?;
-        // After an error a queue may be in any state, and is given up.
-        lock(&self.context.read_queues).push(queue);
-        Ok(())
+        read_all_kept(
+            file_system,
+            self.context.options.read,
+            requests,
+            |completion| {
+                let (name, (table, handle)) = &wanted[completion.tag as usize];
+                let count = completion.result?;
+                if count < completion.buffer.len() {
+                    let end = handle.offset + count as u64;
+                    let what = "the file ends within a block";
+                    return Err(Error::corruption(table.file().path(), end, what));
+                }
+                let block = table.unpack(*handle, &completion.buffer)?;
+                table.cache_block(*handle, &block);
+                fetched.insert(*name, block);
+                Ok(())
+            },
+        )
     }
 }
 
@@ -156,21 +150,6 @@ impl Tree {
     pub fn multi_get(&self, keys: &[&[u8]], moment: Moment) -> Result<Vec<Lookup>> {
         self.check_open()?;
         self.look_up_many(&self.view_at(moment), keys, moment)
-    }
-
-    /// What is visible now of several keys, all as of one moment; see
-    /// [`Tree::get_current`].
-    ///
-    /// # Errors
-    /// As [`Tree::multi_get`].
-    pub fn multi_get_current(
-        &self,
-        keys: &[&[u8]],
-        visible: impl Fn() -> Moment,
-    ) -> Result<Vec<Lookup>> {
-        self.check_open()?;
-        let (view, moment) = self.current_view(visible);
-        self.look_up_many(&view, keys, moment)
     }
 
     pub(crate) fn look_up_many(

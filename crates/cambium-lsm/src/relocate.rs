@@ -54,8 +54,8 @@ pub struct Replaced<'a> {
 pub struct Seen(pub(crate) Weak<Memtable>);
 
 impl Tree {
-    /// Looks up several keys as they are visible now, as [`Tree::multi_get_current`] does;
-    /// answers the lookups, and up to where [`Tree::relocate_all`] need not look again.
+    /// Looks up several keys as they are visible now, all as of one moment (see
+    /// [`Tree::get_current`]); answers the lookups, and up to where [`Tree::relocate_all`] need not look again.
     ///
     /// # Errors
     /// As [`Tree::multi_get`].

@@ -19,11 +19,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use cambium_base::{Error, Result, StoreId};
+use cambium_io::Environment;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) use cambium_io::sync::lock;
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
-use cambium_io::{Environment, ReadQueue};
-use cambium_storage::health::found_no_space;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::job::Jobs;
@@ -51,8 +50,6 @@ pub(crate) struct Context {
     pub counters: Counters,
     /// Of tables that are closed.
     pub cache_counts: Arc<CacheCounts>,
-    /// Queues for batched reads that nobody uses just now.
-    pub read_queues: Mutex<Vec<Box<dyn ReadQueue>>>,
     /// Of the hashes of keys: the store's, so that nobody outside can choose
     /// keys that collide.
     hash_seed: u64,
@@ -77,7 +74,6 @@ impl Context {
             graveyard: Arc::default(),
             counters: Counters::default(),
             cache_counts: Arc::default(),
-            read_queues: Mutex::default(),
             hash_seed: u64::from_le_bytes(seed),
         }
     }
@@ -202,7 +198,7 @@ impl Tree {
 
     /// Poisons the tree, unless a write found no space: then nothing was lost.
     pub(crate) fn unless_full(&self, error: Error) -> Error {
-        if !found_no_space(&error) && !matches!(error, Error::Closed | Error::Cancelled) {
+        if !error.is_no_space() && !matches!(error, Error::Closed | Error::Cancelled) {
             _ = self.poison.set(error.clone());
         }
         error

@@ -6,12 +6,13 @@ use cambium::Durability;
 use cambium_base::Address;
 use cambium_foreign::access::Access;
 use clap::{Parser, ValueEnum};
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error};
 
 use crate::logs::{Format, Level};
 
 /// Serves a Cambium store to clients of Redis and Thrift.
-#[derive(Debug, Default, Parser)]
+#[derive(Clone, Debug, Default, Parser, serde::Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 #[command(name = "cambium-server", version)]
 pub struct Arguments {
     /// The folder of the store; it is made if it is not there
@@ -29,6 +30,7 @@ pub struct Arguments {
     /// HOST:PORT or unix:PATH for clients of Redis; may be given more than once
     /// [default: 127.0.0.1:6379]
     #[arg(long, value_name = "ADDR")]
+    #[serde(deserialize_with = "addresses")]
     pub resp: Vec<Address>,
     /// HOST:PORT for clients of the Thrift service, see idl/cambium.thrift
     #[arg(long, value_name = "ADDR")]
@@ -89,6 +91,7 @@ pub struct Arguments {
     /// A file with these arguments as TOML: `dir = "trees"`, `resp = ["127.0.0.1:6379"]`,
     /// `set = ["cache_bytes=64MiB"]`; the command line wins
     #[arg(long, value_name = "FILE.toml")]
+    #[serde(skip)]
     pub config: Option<PathBuf>,
     /// Databases that SELECT knows [default: 16]
     #[arg(long, value_name = "N")]
@@ -96,6 +99,7 @@ pub struct Arguments {
     /// Bytes of the disk that are kept for deletes, such as 64MiB; 0 for none [default: a
     /// sixteenth of the file system, and 1 GiB at most]
     #[arg(long, value_name = "SIZE", value_parser = reserve)]
+    #[serde(deserialize_with = "reserve_of_text")]
     pub reserve: Option<u64>,
     /// The folder that CAMBIUM.BACKUP copies into; without it there are no backups
     #[arg(long, value_name = "DIR")]
@@ -106,7 +110,7 @@ pub struct Arguments {
 }
 
 /// How safe a write is when it is answered.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, serde::Deserialize, PartialEq, Eq, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Safety {
     /// In this process: lost if it is killed
@@ -137,39 +141,6 @@ impl Safety {
     }
 }
 
-/// The same arguments in a file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-struct File {
-    dir: Option<PathBuf>,
-    engine: Option<String>,
-    set: Vec<String>,
-    durability: Option<Safety>,
-    resp: Vec<String>,
-    http: Option<String>,
-    thrift: Option<String>,
-    cluster: Option<String>,
-    cluster_name: Option<String>,
-    etcd_ca: Option<PathBuf>,
-    etcd_cert: Option<PathBuf>,
-    etcd_key: Option<PathBuf>,
-    etcd_user: Option<String>,
-    etcd_password_file: Option<PathBuf>,
-    name: Option<String>,
-    advertise: Option<String>,
-    proxy: bool,
-    password_file: Option<PathBuf>,
-    tls_cert: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
-    tls_ca: Option<PathBuf>,
-    log_format: Option<Format>,
-    log_level: Option<Level>,
-    databases: Option<usize>,
-    reserve: Option<String>,
-    backups: Option<PathBuf>,
-    unsafe_no_password: bool,
-}
-
 impl Arguments {
     /// How etcd is reached.
     pub fn access(&self) -> Access {
@@ -187,51 +158,40 @@ impl Arguments {
     /// # Errors
     /// A line for people.
     pub fn with_config(&self) -> Result<Arguments, String> {
-        let file = match &self.config {
+        let mut all = match &self.config {
             Some(path) => read(path)?,
-            None => File::default(),
+            None => Arguments::default(),
         };
-        let parsed: Result<Vec<Address>, String> =
-            file.resp.iter().map(|address| address.parse()).collect();
-        let or = |own: &Option<PathBuf>, other: Option<PathBuf>| own.clone().or(other);
-        Ok(Arguments {
-            dir: or(&self.dir, file.dir),
-            engine: self.engine.clone().or(file.engine),
-            set: [file.set, self.set.clone()].concat(),
-            durability: self.durability.or(file.durability),
-            resp: if self.resp.is_empty() {
-                parsed?
-            } else {
-                self.resp.clone()
-            },
-            thrift: self.thrift.clone().or(file.thrift),
-            http: self.http.clone().or(file.http),
-            cluster: self.cluster.clone().or(file.cluster),
-            cluster_name: self.cluster_name.clone().or(file.cluster_name),
-            etcd_ca: or(&self.etcd_ca, file.etcd_ca),
-            etcd_cert: or(&self.etcd_cert, file.etcd_cert),
-            etcd_key: or(&self.etcd_key, file.etcd_key),
-            etcd_user: self.etcd_user.clone().or(file.etcd_user),
-            etcd_password_file: or(&self.etcd_password_file, file.etcd_password_file),
-            name: self.name.clone().or(file.name),
-            advertise: self.advertise.clone().or(file.advertise),
-            proxy: self.proxy || file.proxy,
-            password_file: or(&self.password_file, file.password_file),
-            tls_cert: or(&self.tls_cert, file.tls_cert),
-            tls_key: or(&self.tls_key, file.tls_key),
-            tls_ca: or(&self.tls_ca, file.tls_ca),
-            log_format: self.log_format.or(file.log_format),
-            log_level: self.log_level.or(file.log_level),
-            config: None,
-            databases: self.databases.or(file.databases),
-            reserve: match (self.reserve, &file.reserve) {
-                (None, Some(text)) => Some(reserve(text)?),
-                (given, _) => given,
-            },
-            backups: or(&self.backups, file.backups),
-            unsafe_no_password: self.unsafe_no_password || file.unsafe_no_password,
-        })
+        macro_rules! take {
+            ($($field:ident)*) => {
+                $(if self.$field.is_some() {
+                    all.$field.clone_from(&self.$field);
+                })*
+            };
+        }
+        take!(dir engine durability thrift http cluster cluster_name name advertise);
+        take!(etcd_ca etcd_cert etcd_key etcd_user etcd_password_file);
+        take!(password_file tls_cert tls_key tls_ca log_format log_level);
+        take!(databases reserve backups);
+        all.set.extend_from_slice(&self.set);
+        if !self.resp.is_empty() {
+            all.resp.clone_from(&self.resp);
+        }
+        all.proxy |= self.proxy;
+        all.unsafe_no_password |= self.unsafe_no_password;
+        Ok(all)
     }
+}
+
+fn addresses<'de, D: Deserializer<'de>>(texts: D) -> Result<Vec<Address>, D::Error> {
+    let texts: Vec<String> = Vec::deserialize(texts)?;
+    let parsed: Result<_, String> = texts.iter().map(|text| text.parse()).collect();
+    parsed.map_err(D::Error::custom)
+}
+
+fn reserve_of_text<'de, D: Deserializer<'de>>(text: D) -> Result<Option<u64>, D::Error> {
+    let text = String::deserialize(text)?;
+    reserve(&text).map(Some).map_err(D::Error::custom)
 }
 
 fn reserve(text: &str) -> Result<u64, String> {
@@ -239,7 +199,7 @@ fn reserve(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("reserve {text}: expected bytes, such as 64MiB or 0"))
 }
 
-fn read(path: &Path) -> Result<File, String> {
+fn read(path: &Path) -> Result<Arguments, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     toml::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
@@ -265,7 +225,10 @@ mod tests {
                 _ => line,
             })
             .collect();
-        toml::from_str::<File>(&in_effect.join("\n")).unwrap();
+        let mut all: Arguments = toml::from_str(&in_effect.join("\n")).unwrap();
+        (all.proxy, all.unsafe_no_password) = (true, true);
+        let merged = all.with_config().unwrap();
+        assert_eq!(format!("{merged:?}"), format!("{all:?}"));
         let command = Arguments::command();
         for argument in command.get_arguments() {
             let Some(name) = argument.get_long().filter(|name| *name != "config") else {

@@ -36,6 +36,8 @@ use cambium_base::{Error, Result, SequenceNumber, StoreId, hexdump};
 use cambium_io::sync::{Mutex, MutexGuard};
 use cambium_io::{FileSystem, OpenOptions};
 
+use crate::marker::replace_file;
+
 /// The file's name in the store's folder.
 pub const CONSUMERS_NAME: &str = "CONSUMERS";
 /// That file while it is written.
@@ -131,21 +133,10 @@ impl Consumers {
                 text.len()
             )));
         }
-        self.replace(file_system, &text)?;
+        let (draft, name) = (CONSUMERS_DRAFT_NAME, CONSUMERS_NAME);
+        replace_file(file_system, &self.folder, draft, name, text.as_bytes())?;
         *positions = next;
         Ok(())
-    }
-
-    fn replace(&self, file_system: &dyn FileSystem, text: &str) -> Result<()> {
-        let draft = self.folder.join(CONSUMERS_DRAFT_NAME);
-        if file_system.metadata(&draft)?.is_some() {
-            file_system.remove(&draft)?;
-        }
-        let file = file_system.open(&draft, OpenOptions::CREATE_NEW)?;
-        file.write_at(text.as_bytes(), 0)?;
-        file.sync_data()?;
-        file_system.rename(&draft, &self.folder.join(CONSUMERS_NAME))?;
-        file_system.sync_directory(&self.folder)
     }
 
     fn positions(&self) -> MutexGuard<'_, BTreeMap<String, SequenceNumber>> {

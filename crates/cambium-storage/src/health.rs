@@ -24,12 +24,6 @@ use cambium_io::events;
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
 
-/// True if a write was refused for lack of space, or taken back: the store is as it was
-/// before, and the write can be repeated when there is room.
-pub fn found_no_space(error: &Error) -> bool {
-    error.is_no_space()
-}
-
 /// What every call of an open store asks first.
 #[derive(Debug, Default)]
 pub struct Health {

@@ -123,10 +123,14 @@ impl Marker {
 /// # Errors
 /// Those of the file system; the old marker is then still there.
 pub fn write_marker(file_system: &dyn FileSystem, path: &Path, marker: &Marker) -> Result<()> {
-    let temporary = path.join(REWRITTEN_NAME);
-    write_synced(file_system, &temporary, marker)?;
-    file_system.rename(&temporary, &path.join(MARKER_NAME))?;
-    file_system.sync_directory(path)
+    let bytes = marker.encode();
+    replace_file(
+        file_system,
+        path,
+        REWRITTEN_NAME,
+        MARKER_NAME,
+        bytes.as_bytes(),
+    )
 }
 
 /// Writes what the marker of a store that is being made will say, durably, in one step.
@@ -135,10 +139,14 @@ pub(crate) fn write_unfinished(
     path: &Path,
     marker: &Marker,
 ) -> Result<()> {
-    let draft = path.join(DRAFT_NAME);
-    write_synced(file_system, &draft, marker)?;
-    file_system.rename(&draft, &path.join(UNFINISHED_NAME))?;
-    file_system.sync_directory(path)
+    let bytes = marker.encode();
+    replace_file(
+        file_system,
+        path,
+        DRAFT_NAME,
+        UNFINISHED_NAME,
+        bytes.as_bytes(),
+    )
 }
 
 /// What the marker of a store that is being made will say; nothing where there is none.
@@ -158,14 +166,29 @@ pub fn read_unfinished(file_system: &dyn FileSystem, path: &Path) -> Result<Opti
     Ok(Some(said))
 }
 
-/// Makes a file anew; through a link of its name nothing is written.
-fn write_synced(file_system: &dyn FileSystem, path: &Path, marker: &Marker) -> Result<()> {
-    if file_system.metadata(path)?.is_some() {
-        file_system.remove(path)?;
+/// Replaces a small file of a folder, or makes it, durably and in one step: the bytes go to a
+/// draft, which gets the file's name when it is durable. An old draft is removed first, so that
+/// a file which has the draft's name as another link is not written.
+///
+/// # Errors
+/// Those of the file system; the old file is then still there.
+pub fn replace_file(
+    file_system: &dyn FileSystem,
+    folder: &Path,
+    draft: &str,
+    name: &str,
+    bytes: &[u8],
+) -> Result<()> {
+    let draft = folder.join(draft);
+    if file_system.metadata(&draft)?.is_some() {
+        file_system.remove(&draft)?;
     }
-    let file = file_system.open(path, OpenOptions::CREATE_NEW)?;
-    file.write_at(marker.encode().as_bytes(), 0)?;
-    file.sync_data()
+    let file = file_system.open(&draft, OpenOptions::CREATE_NEW)?;
+    file.write_at(bytes, 0)?;
+    file.sync_data()?;
+    drop(file);
+    file_system.rename(&draft, &folder.join(name))?;
+    file_system.sync_directory(folder)
 }
 
 /// The marker that a file holds, or none.

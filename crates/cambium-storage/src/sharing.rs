@@ -18,13 +18,10 @@ use std::sync::Arc;
 
 use cambium_base::{Error, Result};
 pub use cambium_io::file_system::has_other_names;
-use cambium_io::{FileKind, FileLock, FileSystem, OpenOptions};
+use cambium_io::{FileKind, FileLock, FileSystem, OpenOptions, file_system};
 
 use crate::creation::{Creation, Making};
 use crate::marker::read_marker;
-
-/// Bytes that a copy reads at once.
-const COPIED_BYTES: usize = 1 << 20;
 
 /// Makes a checkpoint of the store at `source`, with its id, in a folder that is empty or not
 /// there. `fill` makes all files in that folder durable but for their names, and closes what
@@ -93,17 +90,12 @@ pub fn clone_synced(files: &dyn FileSystem, from: &Path, to: &Path, length: u64)
 /// # Errors
 /// Those of the file system; `Corruption` where the file is shorter.
 pub fn copy_synced(files: &dyn FileSystem, from: &Path, to: &Path, length: u64) -> Result<()> {
-    let source = files.open(from, OpenOptions::READ)?;
-    let copy = files.open(to, OpenOptions::CREATE_NEW)?;
-    let mut piece = vec![0; COPIED_BYTES.min(length as usize)];
-    let mut position = 0;
-    while position < length {
-        let bytes = (length - position).min(piece.len() as u64) as usize;
-        source.read_exact_at(&mut piece[..bytes], position)?;
-        copy.write_at(&piece[..bytes], position)?;
-        position += bytes as u64;
+    let copied = file_system::copy_synced(files, from, to, OpenOptions::CREATE_NEW, length)?;
+    if copied < length {
+        let what = format!("the file ends before the {length} bytes to be copied");
+        return Err(Error::corruption(from, copied, what));
     }
-    copy.sync_data()
+    Ok(())
 }
 
 /// Makes the files of a folder durable, and their names.

@@ -15,51 +15,34 @@ use cambium_io::{File, FileLock, FileSystem, LockMode, OpenOptions};
 
 use crate::layer::{FileLayer, FileSystemLayer, Layered};
 
-/// A promise that is not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Breakage {
-    /// Syncing a file does nothing.
-    SyncDoesNothing,
-    /// Syncing a folder does nothing.
-    FolderSyncDoesNothing,
-    /// Every second sync of a file does nothing.
-    EverySecondSync,
-    /// The sync of a file that is renamed next is lost.
-    SyncBeforeRenameLost,
-    /// Every seventh write stops half way and reports success.
-    ShortWriteIgnored,
-    /// A read after a write sees the bytes from before it.
-    StaleReads,
-    /// Errors of syncs are swallowed.
-    SyncErrorSwallowed,
-    /// Errors of writes are swallowed.
-    WriteErrorSwallowed,
-    /// Writes are kept back and done after the next sync.
-    WritesPassSyncs,
-    /// Locks are always granted.
-    LockIgnored,
-    /// Removed files stay.
-    RemoveIgnored,
-    /// A file is never cut.
-    TruncateIgnored,
-}
-
-impl Breakage {
-    /// Every one, with its name.
-    pub const ALL: [(Breakage, &'static str); 12] = [
-        (Breakage::SyncDoesNothing, "sync_does_nothing"),
-        (Breakage::FolderSyncDoesNothing, "folder_sync_does_nothing"),
-        (Breakage::EverySecondSync, "every_second_sync"),
-        (Breakage::SyncBeforeRenameLost, "sync_before_rename_lost"),
-        (Breakage::ShortWriteIgnored, "short_write_ignored"),
-        (Breakage::StaleReads, "stale_reads"),
-        (Breakage::SyncErrorSwallowed, "sync_error_swallowed"),
-        (Breakage::WriteErrorSwallowed, "write_error_swallowed"),
-        (Breakage::WritesPassSyncs, "writes_pass_syncs"),
-        (Breakage::LockIgnored, "lock_ignored"),
-        (Breakage::RemoveIgnored, "remove_ignored"),
-        (Breakage::TruncateIgnored, "truncate_ignored"),
-    ];
+cambium_base::named! {
+    /// A promise that is not kept.
+    pub enum Breakage {
+        /// Syncing a file does nothing.
+        SyncDoesNothing = "sync_does_nothing",
+        /// Syncing a folder does nothing.
+        FolderSyncDoesNothing = "folder_sync_does_nothing",
+        /// Every second sync of a file does nothing.
+        EverySecondSync = "every_second_sync",
+        /// The sync of a file that is renamed next is lost.
+        SyncBeforeRenameLost = "sync_before_rename_lost",
+        /// Every seventh write stops half way and reports success.
+        ShortWriteIgnored = "short_write_ignored",
+        /// A read after a write sees the bytes from before it.
+        StaleReads = "stale_reads",
+        /// Errors of syncs are swallowed.
+        SyncErrorSwallowed = "sync_error_swallowed",
+        /// Errors of writes are swallowed.
+        WriteErrorSwallowed = "write_error_swallowed",
+        /// Writes are kept back and done after the next sync.
+        WritesPassSyncs = "writes_pass_syncs",
+        /// Locks are always granted.
+        LockIgnored = "lock_ignored",
+        /// Removed files stay.
+        RemoveIgnored = "remove_ignored",
+        /// A file is never cut.
+        TruncateIgnored = "truncate_ignored",
+    }
 }
 
 /// Every how many writes one is short.

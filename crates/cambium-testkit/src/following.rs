@@ -3,16 +3,54 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-use cambium_api::{ChangeBatch, ChangeFeed, Error, Result, SequenceNumber, Snapshot};
+use cambium_api::{
+    ChangeBatch, ChangeFeed, Engine, Error, Result, SequenceNumber, Snapshot, Value,
+};
 
 use crate::holding::{Entries, apply_operation, collect_snapshot};
+
+/// Entries by namespace and key; namespaces without entries are left out.
+pub type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Value>>;
+
+/// What a store holds.
+pub fn contents(store: &dyn Engine) -> Contents {
+    let snapshot = store.snapshot().expect("an open store has a snapshot");
+    let mut spaces = collect_snapshot(&*snapshot).expect("a sound store is read");
+    spaces.retain(|_, entries| !entries.is_empty());
+    spaces
+}
+
+/// Applies a batch to contents.
+pub fn apply(batch: &ChangeBatch, to: &mut Contents) {
+    for change in &batch.changes {
+        let name = change.namespace.as_deref().unwrap_or_default();
+        let entries = to.entry(name.to_string()).or_default();
+        apply_operation(entries, &change.operation);
+        if entries.is_empty() {
+            to.remove(name);
+        }
+    }
+}
+
+/// What a feed has now. Fails the test unless the batches are in order.
+pub fn drain(feed: &mut dyn ChangeFeed) -> Vec<ChangeBatch> {
+    let mut batches: Vec<ChangeBatch> = Vec::new();
+    while let Some(batch) = feed.next().expect("a feed is read") {
+        assert!(batch.first <= batch.last, "{batch:?}");
+        if let Some(before) = batches.last() {
+            assert!(before.last < batch.first, "{before:?} {batch:?}");
+        }
+        batches.push(batch);
+    }
+    batches
+}
 
 /// Contents made of a moment and the changes behind it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mirror {
     /// The last change that is in it.
     pub(crate) at: SequenceNumber,
-    pub(crate) spaces: BTreeMap<String, Entries>,
+    pub(crate) spaces: Contents,
 }
 
 impl Mirror {
@@ -34,11 +72,7 @@ impl Mirror {
             return Err(Error::corruption("", 0, what));
         }
         self.at = batch.last;
-        for change in &batch.changes {
-            let name = change.namespace.as_deref().unwrap_or_default();
-            let entries = self.spaces.entry(name.to_string()).or_default();
-            apply_operation(entries, &change.operation);
-        }
+        apply(batch, &mut self.spaces);
         Ok(())
     }
 

@@ -45,172 +45,87 @@ use cambium_io::{
     Metadata, OpenOptions, Space, SyncWriteQueue, WriteQueue,
 };
 
-/// What stands above a file system: each call goes to [`FileSystemLayer::below`], unless it
-/// is overridden. The calls are those of [`FileSystem`].
-#[allow(missing_docs)] // the same calls, with the same meaning
-pub trait FileSystemLayer: Send + Sync + fmt::Debug {
-    /// The file system that calls are handed to.
-    fn below(&self) -> &dyn FileSystem;
+/// A layer's trait, whose calls have defaults, and the trait below it for [`Layered`]. The
+/// calls of the first braces are handed on; the others are spelled out.
+macro_rules! layer {
+    ($(#[$meta:meta])* $Layer:ident over $Below:ident {
+        $(fn $call:ident($($name:ident: $of:ty),*) -> $answer:ty;)*
+    } layer { $($layer:tt)* } below { $($below:tt)* }) => {
+        $(#[$meta])*
+        #[allow(missing_docs)] // the same calls, with the same meaning
+        pub trait $Layer: Send + Sync + fmt::Debug {
+            /// What calls are handed to.
+            fn below(&self) -> &dyn $Below;
 
-    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
-        self.below().open(path, options)
-    }
-    fn create_directory(&self, path: &Path) -> Result<()> {
-        self.below().create_directory(path)
-    }
-    fn remove_directory(&self, path: &Path) -> Result<()> {
-        self.below().remove_directory(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.below().list(path)
-    }
-    fn metadata(&self, path: &Path) -> Result<Option<Metadata>> {
-        self.below().metadata(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.below().rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.below().remove(path)
-    }
-    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
-        self.below().link(from, to)
-    }
-    fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
-        self.below().clone_file(from, to, length)
-    }
-    fn sync_directory(&self, path: &Path) -> Result<()> {
-        self.below().sync_directory(path)
-    }
-    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
-        self.below().lock(path, mode)
-    }
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.below().space(path)
-    }
-    fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
-        self.below().read_queue(options)
-    }
-    /// One write after the other, through the files that this layer opened.
-    fn write_queue(&self, options: BatchOptions) -> Result<Box<dyn WriteQueue>> {
-        _ = options;
-        Ok(Box::new(SyncWriteQueue::default()))
-    }
-}
+            $(fn $call(&self, $($name: $of),*) -> $answer {
+                self.below().$call($($name),*)
+            })*
+            $($layer)*
+        }
 
-/// What stands above a file: as [`FileSystemLayer`], with the calls of [`File`].
-#[allow(missing_docs)] // the same calls, with the same meaning
-pub trait FileLayer: Send + Sync + fmt::Debug {
-    /// The file that calls are handed to.
-    fn below(&self) -> &dyn File;
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.below().read_at(buffer, offset)
-    }
-    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
-        self.below().write_at(buffer, offset)
-    }
-    fn sync_data(&self) -> Result<()> {
-        self.below().sync_data()
-    }
-    fn length(&self) -> Result<u64> {
-        self.below().length()
-    }
-    fn set_length(&self, length: u64) -> Result<()> {
-        self.below().set_length(length)
-    }
-    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
-        self.below().allocate(offset, length)
-    }
-    fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
-        self.below().punch_hole(offset, length)
-    }
-    fn alignment(&self) -> Alignment {
-        self.below().alignment()
-    }
+        impl<L: $Layer> $Below for Layered<L> {
+            $(fn $call(&self, $($name: $of),*) -> $answer {
+                self.0.$call($($name),*)
+            })*
+            $($below)*
+        }
+    };
 }
 
 /// A layer as the file system, or the file, that it is.
 #[derive(Debug)]
 pub struct Layered<L>(pub L);
 
-impl<L: FileSystemLayer> FileSystem for Layered<L> {
-    fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
-        self.0.open(path, options)
-    }
-    fn create_directory(&self, path: &Path) -> Result<()> {
-        self.0.create_directory(path)
-    }
-    fn remove_directory(&self, path: &Path) -> Result<()> {
-        self.0.remove_directory(path)
-    }
-    fn list(&self, path: &Path) -> Result<Vec<DirectoryEntry>> {
-        self.0.list(path)
-    }
-    fn metadata(&self, path: &Path) -> Result<Option<Metadata>> {
-        self.0.metadata(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> Result<()> {
-        self.0.remove(path)
-    }
-    fn link(&self, from: &Path, to: &Path) -> Result<bool> {
-        self.0.link(from, to)
-    }
-    fn clone_file(&self, from: &Path, to: &Path, length: u64) -> Result<bool> {
-        self.0.clone_file(from, to, length)
-    }
-    fn sync_directory(&self, path: &Path) -> Result<()> {
-        self.0.sync_directory(path)
-    }
-    fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
-        self.0.lock(path, mode)
-    }
-    fn space(&self, path: &Path) -> Result<Space> {
-        self.0.space(path)
-    }
-    fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
-        self.0.read_queue(options)
-    }
-    fn write_queue(&self, options: BatchOptions) -> Result<Box<dyn WriteQueue>> {
-        self.0.write_queue(options)
+layer! {
+    /// What stands above a file system: each call goes to [`FileSystemLayer::below`], unless it
+    /// is overridden. The calls are those of [`FileSystem`].
+    FileSystemLayer over FileSystem {
+        fn open(path: &Path, options: OpenOptions) -> Result<Arc<dyn File>>;
+        fn create_directory(path: &Path) -> Result<()>;
+        fn remove_directory(path: &Path) -> Result<()>;
+        fn list(path: &Path) -> Result<Vec<DirectoryEntry>>;
+        fn metadata(path: &Path) -> Result<Option<Metadata>>;
+        fn rename(from: &Path, to: &Path) -> Result<()>;
+        fn remove(path: &Path) -> Result<()>;
+        fn link(from: &Path, to: &Path) -> Result<bool>;
+        fn clone_file(from: &Path, to: &Path, length: u64) -> Result<bool>;
+        fn sync_directory(path: &Path) -> Result<()>;
+        fn lock(path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>>;
+        fn space(path: &Path) -> Result<Space>;
+        fn read_queue(options: BatchOptions) -> Result<Box<dyn ReadQueue>>;
+    } layer {
+        /// One write after the other, through the files that this layer opened.
+        fn write_queue(&self, options: BatchOptions) -> Result<Box<dyn WriteQueue>> {
+            _ = options;
+            Ok(Box::new(SyncWriteQueue::default()))
+        }
+    } below {
+        fn write_queue(&self, options: BatchOptions) -> Result<Box<dyn WriteQueue>> {
+            self.0.write_queue(options)
+        }
     }
 }
 
-impl<L: FileLayer> File for Layered<L> {
-    fn path(&self) -> &Path {
-        self.0.below().path()
-    }
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.0.read_at(buffer, offset)
-    }
-    fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
-        self.0.write_at(buffer, offset)
-    }
-    fn sync_data(&self) -> Result<()> {
-        self.0.sync_data()
-    }
-    fn length(&self) -> Result<u64> {
-        self.0.length()
-    }
-    fn set_length(&self, length: u64) -> Result<()> {
-        self.0.set_length(length)
-    }
-    fn allocate(&self, offset: u64, length: u64) -> Result<()> {
-        self.0.allocate(offset, length)
-    }
-    fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
-        self.0.punch_hole(offset, length)
-    }
-    fn advise(&self, offset: u64, length: u64, advice: Advice) {
-        self.0.below().advise(offset, length, advice);
-    }
-    fn allocated_bytes(&self) -> Result<u64> {
-        self.0.below().allocated_bytes()
-    }
-    fn alignment(&self) -> Alignment {
-        self.0.alignment()
+layer! {
+    /// What stands above a file: as [`FileSystemLayer`], with the calls of [`File`].
+    FileLayer over File {
+        fn read_at(buffer: &mut [u8], offset: u64) -> Result<usize>;
+        fn write_at(buffer: &[u8], offset: u64) -> Result<()>;
+        fn sync_data() -> Result<()>;
+        fn length() -> Result<u64>;
+        fn set_length(length: u64) -> Result<()>;
+        fn allocate(offset: u64, length: u64) -> Result<()>;
+        fn punch_hole(offset: u64, length: u64) -> Result<()>;
+        fn alignment() -> Alignment;
+    } layer {} below {
+        fn path(&self) -> &Path {
+            self.0.below().path()
+        }
+        fn advise(&self, offset: u64, length: u64, advice: Advice) {
+            self.0.below().advise(offset, length, advice);
+        }
+        fn allocated_bytes(&self) -> Result<u64> {
+            self.0.below().allocated_bytes()
+        }
     }
 }

@@ -23,7 +23,7 @@ use cambium_io::sync::atomic::{AtomicU8, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
 use cambium_io::{FileSystem, OpenOptions};
 use cambium_storage::compression::{Compression, Dictionary};
-use cambium_storage::marker::{DICTIONARY_DRAFT_NAME, DICTIONARY_NAME};
+use cambium_storage::marker::{DICTIONARY_DRAFT_NAME, DICTIONARY_NAME, replace_file};
 
 const MAGIC: &[u8; 8] = b"CAMDICT1";
 const HEADER_BYTES: usize = 16;
@@ -189,13 +189,6 @@ fn write(file_system: &dyn FileSystem, folder: &Path, dictionary: &[u8]) -> Resu
     bytes.extend_from_slice(&(dictionary.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&crc32c(dictionary).to_le_bytes());
     bytes.extend_from_slice(dictionary);
-    let draft = folder.join(DICTIONARY_DRAFT_NAME);
-    if file_system.metadata(&draft)?.is_some() {
-        file_system.remove(&draft)?;
-    }
-    let file = file_system.open(&draft, OpenOptions::CREATE_NEW)?;
-    file.write_at(&bytes, 0)?;
-    file.sync_data()?;
-    file_system.rename(&draft, &folder.join(DICTIONARY_NAME))?;
-    file_system.sync_directory(folder)
+    let (draft, name) = (DICTIONARY_DRAFT_NAME, DICTIONARY_NAME);
+    replace_file(file_system, folder, draft, name, &bytes)
 }

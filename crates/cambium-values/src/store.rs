@@ -247,17 +247,22 @@ impl Engine for FormedStore {
         self.inner.delete_range(range, durability)
     }
 
-    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_formed(batch, durability)
-    }
-
-    fn write_if(
+    fn write_checked(
         &self,
         preconditions: &[Precondition],
-        batch: WriteBatch,
+        unchanged: Option<Arc<ReadSet>>,
+        mut batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_formed_if(preconditions, batch, durability)
+        if unchanged.is_none() {
+            return match preconditions {
+                [] => self.write_formed(batch, durability),
+                _ => self.write_formed_if(preconditions, batch, durability),
+            };
+        }
+        self.encode_batch(&mut batch)?;
+        let inner = &self.inner;
+        inner.write_checked(preconditions, unchanged, batch, durability)
     }
 
     fn track_writes(&self) -> Result<()> {
@@ -266,16 +271,6 @@ impl Engine for FormedStore {
 
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
         self.inner.check_unchanged(reads)
-    }
-
-    fn write_unchanged(
-        &self,
-        reads: Arc<ReadSet>,
-        mut batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.encode_batch(&mut batch)?;
-        self.inner.write_unchanged(reads, batch, durability)
     }
 
     fn set_expiry(

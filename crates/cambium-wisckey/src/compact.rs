@@ -13,7 +13,6 @@ use cambium_api::{CompactOptions, CompactReport, PhaseSeconds, Progress, Progres
 use cambium_base::{Error, Result};
 use cambium_io::ReadBackend;
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::health::found_no_space;
 
 use crate::collect::Work;
 use crate::core::{Core, lock};
@@ -153,7 +152,7 @@ impl Core {
                 })
             });
             match collected {
-                Err(full) if found_no_space(&full) => {
+                Err(full) if full.is_no_space() => {
                     self.flush_now()?;
                     self.remove_dropped()?;
                     while self.close_one_gone() {}

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use cambium_api::limits::{check_key, check_stored_value};
 use cambium_api::{
     Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Cursor,
-    Direction, Engine, EngineKind, IterationOrder, KeyKind, KeyRange, Operation, OptionSpec,
-    OptionValues, Precondition, ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics,
-    WriteBatch,
+    Direction, Engine, IterationOrder, KeyKind, KeyRange, Kind, Operation, Precondition,
+    ProgressSink, ReadSet, Reader, ResumeToken, Snapshot, Statistics, WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
+use cambium_io::StepOutcome;
 use cambium_io::step::Owner;
 use cambium_io::sync::atomic::Ordering;
-use cambium_io::{Environment, StepOutcome};
 
 use crate::changes::LogFeed;
 use crate::core::{Core, lock};
@@ -26,8 +25,39 @@ use crate::pin::Pin;
 use crate::write::WriteRequest;
 
 /// Engine `wisckey` as a kind of store, for the facade's list of engines.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Wisckey;
+#[allow(non_upper_case_globals)] // it is used as a unit struct is
+pub const Wisckey: Kind = Kind {
+    name: ENGINE,
+    format_version: FORMAT_VERSION,
+    summary: "keys in an LSM-tree, values in a log of their own: heavy loading, large values, little written twice",
+    options: OPTIONS,
+    owns_file: |name| {
+        crate::format::TREE_FOLDERS.contains(&name) || crate::format::segment_number(name).is_some()
+    },
+    kept_options: &[],
+    create: |environment, path, options| {
+        Ok(run(
+            crate::open::make(environment, path, options)?.conclude()?
+        ))
+    },
+    open: |environment, path, options, progress| {
+        Ok(run(crate::open::open(
+            environment,
+            path,
+            options,
+            progress,
+        )?))
+    },
+    open_read_only: |environment, path, options, progress| {
+        let core = crate::open::open_read_only(environment, path, options, progress)?;
+        // Without background tasks: all that they do writes.
+        let core = Owner::new(core);
+        Ok(Arc::new(WisckeyStore { core, namespace: 0 }))
+    },
+    check: crate::check::check,
+    inspect: crate::dump::inspect,
+    repair: crate::repair::repair,
+};
 
 /// An open `wisckey` store, or a namespace of it.
 #[derive(Debug)]
@@ -45,91 +75,6 @@ struct WisckeySnapshot {
     namespace: u16,
     /// The number whose keys it reads: another one where the namespace was made later.
     read_as: u16,
-}
-
-impl EngineKind for Wisckey {
-    fn name(&self) -> &'static str {
-        ENGINE
-    }
-
-    fn format_version(&self) -> u32 {
-        FORMAT_VERSION
-    }
-
-    fn summary(&self) -> &'static str {
-        "keys in an LSM-tree, values in a log of their own: heavy loading, large values, little written twice"
-    }
-
-    fn owns_file(&self, name: &str) -> bool {
-        crate::format::TREE_FOLDERS.contains(&name) || crate::format::segment_number(name).is_some()
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn create(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-    ) -> Result<Arc<dyn Engine>> {
-        Ok(run(
-            crate::open::make(environment, path, options)?.conclude()?
-        ))
-    }
-
-    fn open(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        Ok(run(crate::open::open(
-            environment,
-            path,
-            options,
-            progress,
-        )?))
-    }
-
-    fn open_read_only(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        let core = crate::open::open_read_only(environment, path, options, progress)?;
-        // Without background tasks: all that they do writes.
-        let core = Owner::new(core);
-        Ok(Arc::new(WisckeyStore { core, namespace: 0 }))
-    }
-
-    fn check(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<CheckReport> {
-        crate::check::check(environment, path, options, progress)
-    }
-
-    fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
-        crate::dump::inspect(environment, path, to)
-    }
-
-    fn repair(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<CheckReport> {
-        crate::repair::repair(environment, path, options, progress)
-    }
 }
 
 /// Bytes a background step may move before it looks around again.
@@ -163,29 +108,7 @@ pub(crate) fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     Arc::new(WisckeyStore { core, namespace: 0 })
 }
 
-impl WisckeyStore {
-    fn write_checked(
-        &self,
-        preconditions: &[Precondition],
-        unchanged: Option<Arc<ReadSet>>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.core.check_open()?;
-        batch.check_limits()?;
-        let mut operations: Vec<(u16, Operation)> = Vec::with_capacity(batch.len());
-        for (name, operation) in batch.into_operations() {
-            let namespace = match name {
-                None => self.namespace,
-                Some(name) => self.core.namespace_number(&name)?,
-            };
-            operations.push((namespace, operation));
-        }
-        let request = WriteRequest::new(operations, durability);
-        let request = request.with_preconditions(self.namespace, preconditions, unchanged);
-        self.core.write_request(request)
-    }
-}
+impl WisckeyStore {}
 
 fn scan_at(
     pin: Pin,
@@ -346,17 +269,26 @@ impl Engine for WisckeyStore {
         self.core.put(self.namespace, key, value, durability)
     }
 
-    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], None, batch, durability)
-    }
-
-    fn write_if(
+    fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, None, batch, durability)
+        self.core.check_open()?;
+        batch.check_limits()?;
+        let mut operations: Vec<(u16, Operation)> = Vec::with_capacity(batch.len());
+        for (name, operation) in batch.into_operations() {
+            let namespace = match name {
+                None => self.namespace,
+                Some(name) => self.core.namespace_number(&name)?,
+            };
+            operations.push((namespace, operation));
+        }
+        let request = WriteRequest::new(operations, durability);
+        let request = request.with_preconditions(self.namespace, preconditions, unchanged);
+        self.core.write_request(request)
     }
 
     fn track_writes(&self) -> Result<()> {
@@ -368,15 +300,6 @@ impl Engine for WisckeyStore {
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
         self.core.check_open()?;
         self.core.recent.check(reads)
-    }
-
-    fn write_unchanged(
-        &self,
-        reads: Arc<ReadSet>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

@@ -16,189 +16,189 @@ pub const ENGINE: &str = "wisckey";
 
 /// Every option, as `cambium options` prints it.
 pub const OPTIONS: &[OptionSpec] = &[
-    spec(
+    OptionSpec::new(
         "block_bytes",
         "bytes, a power of two, 512 to 64KiB",
         "4096",
         true,
         "The value log goes on at a block of its own after a sync, so each synced commit takes at least one. The device's block or page size; leave it alone.",
     ),
-    spec(
+    OptionSpec::new(
         "segment_bytes",
         "bytes, 1KiB to 16GiB",
         "128MiB",
         false,
         "Where a segment of the value log ends at most: those of small stores end at a sixteenth of what is live, from 4MiB on; a larger batch gets one of its own. Garbage collection frees whole segments: smaller ones come free sooner, larger ones make fewer files.",
     ),
-    spec(
+    OptionSpec::new(
         "write_buffer_bytes",
         "bytes",
         "32MiB",
         false,
         "Keys and value pointers that gather in memory before they go into a table. Larger writes less of the tree for each, takes more memory, and makes opening after a crash slower.",
     ),
-    spec(
+    OptionSpec::new(
         "replay_bytes",
         "bytes",
         "512MiB",
         false,
         "Most bytes of value log that end a write buffer as well, however few keys they are of; where writers overwrite, fewer do, so that garbage is known early. Smaller opens faster after a crash, since this is what is read then.",
     ),
-    spec(
+    OptionSpec::new(
         "inline_bytes",
         "bytes, 0 to 4096",
         "256",
         false,
         "Values up to this length go into the tree itself, beside the key. Larger spares scans and lookups of small values a read, and takes less space; each compaction writes the values again. A change takes effect as entries are written.",
     ),
-    spec(
+    OptionSpec::new(
         "buffer_bytes",
         "bytes",
         "1MiB",
         false,
         "Buffered writes are handed to the operating system when this much has gathered.",
     ),
-    spec(
+    OptionSpec::new(
         "preallocate_bytes",
         "bytes",
         "64MiB",
         false,
         "Most space taken ahead of the value log's end, an eighth of the segment's length at a time: a sync then needs no new blocks, and a full disk is met before a byte is written.",
     ),
-    spec(
+    OptionSpec::new(
         "cache_bytes",
         "bytes, or shared",
         "shared",
         false,
         "Cache of the tree's blocks. shared: one for all stores of the environment (64 MiB, unless it was given another). A size: the store's own; 0 switches it off. The tree of most stores fits; a lookup is then one read, that of its value.",
     ),
-    spec(
+    OptionSpec::new(
         "filter_bits",
         "bits a key, 0 to 30",
         "10",
         false,
         "Bits of each key in the filters of new tables, which spare lookups of absent keys their reads. 0 writes none.",
     ),
-    spec(
+    OptionSpec::new(
         "filter",
         "bloom or none",
         "bloom",
         false,
         "Filter policy of new tables, by name; tables keep the one that they were written with.",
     ),
-    spec(
+    OptionSpec::new(
         "comparator",
         "bytes",
         "bytes",
         false,
         "The order of keys, by name: that of their bytes, which every engine has. leveldb.BytewiseComparator is another name for it; others are refused.",
     ),
-    spec(
+    OptionSpec::new(
         "compression",
         "none, lz4 or zstd",
         "none",
         false,
         "Of the blocks of new tables, which hold keys, pointers and inline values; never of values in the log. zstd needs a program built with that feature.",
     ),
-    spec(
+    OptionSpec::new(
         "table_bytes",
         "bytes",
         "16MiB",
         false,
         "Where a table of the tree ends. Leave it alone.",
     ),
-    spec(
+    OptionSpec::new(
         "table_block_bytes",
         "bytes",
         "4096",
         false,
         "Of a table's blocks, before compression: what a lookup reads of the tree where the cache has it not.",
     ),
-    spec(
+    OptionSpec::new(
         "level_base_bytes",
         "bytes",
         "64MiB",
         false,
         "Most bytes of the tree's first sorted level; each further one is ten times as large. A level above the lowest has a tenth of the next at most, so that little is stored twice. Smaller finds garbage sooner, larger writes less of the tree.",
     ),
-    spec(
+    OptionSpec::new(
         "read_ahead",
         "values, 1 to 1024",
         "64",
         false,
         "Most values that a cursor fetches ahead once it has gone on for as many; up to eight times as many where they lie side by side. Larger keeps more reads under way, and reads more in vain for who stops early.",
     ),
-    spec(
+    OptionSpec::new(
         "range_io",
         "io_uring, threads or sync",
         "io_uring",
         false,
         "How a cursor's values are read ahead once it has gone on for a few entries. io_uring and threads (the paper's) read many at once while the caller goes on; sync reads one after the other when it asks.",
     ),
-    spec(
+    OptionSpec::new(
         "range_width",
         "reads, 1 to 256",
         "16",
         false,
         "Reads of a cursor under way at once; with threads, the threads of a pool that all cursors of the store share. 16 keep this kind of device busy; the paper's threads were 32.",
     ),
-    spec(
+    OptionSpec::new(
         "io",
         "sync, aio or io_uring",
         "io_uring",
         false,
         "How batched reads (multi_get, garbage collection) reach the kernel.",
     ),
-    spec(
+    OptionSpec::new(
         "batch",
         "reads, 1 to 1024",
         "16",
         false,
         "Batched reads under way at once.",
     ),
-    spec(
+    OptionSpec::new(
         "collection",
         "live, tail or off",
         "live",
         false,
         "Which segment garbage collection takes. live: the one with the largest share of garbage. tail: the oldest, as published, which copies cold values again and again. off: none by itself; `cambium compact` still collects.",
     ),
-    spec(
+    OptionSpec::new(
         "space_limit",
         "percent of live bytes, 110 to 1000",
         "200",
         false,
         "The value log is kept within this share of what is live in it: collection begins half way from 100, since tables hide some garbage, and writers are slowed from there on, the more the nearer the limit is. Smaller saves space and moves more values. Less garbage than one segment of a small store takes, 4MiB or segment_bytes, is let be.",
     ),
-    spec(
+    OptionSpec::new(
         "direct",
         "on or off",
         "off",
         false,
         "The value log goes past the operating system's page cache, in both directions (O_DIRECT). Values are then read from the device each time, and a write that is neither batched nor Buffered is a write of the device: for large values, and where others need the memory.",
     ),
-    spec(
+    OptionSpec::new(
         "open_files",
         "files, 1 to 1048576",
         "512",
         false,
         "Segments of the value log whose files are open, and as many tables at most; others are opened when they are read. More are open only while they are being written, or read by a cursor or a job. Keep twice this below what the system allows a process.",
     ),
-    spec(
+    OptionSpec::new(
         "hole_bytes",
         "bytes, 0 = none",
         "0",
         false,
         "Freed values that fill so many bytes of whole blocks side by side give their space back at once, though their segment stays: by holes in its file, where the file system can. It spares moving what is live around them. Sensible from 16KiB on for stores of values as large, or where whole ranges are deleted; smaller ones make many holes, and files in many pieces.",
     ),
-    spec(
+    OptionSpec::new(
         "reserve_bytes",
         "bytes, 0 = none",
         "64MiB",
         false,
         "Most space held back in a file of the store, so that a full disk still takes deletes and what makes room after them; puts then answer that there is no room. 256KiB are held while an eighth of the disk, and three times this, is free; below that as much as rewriting the tree and a segment takes, at most this and an eighth of the disk. Smaller leaves that space to values, and a full store may need room from elsewhere.",
     ),
-    spec(
+    OptionSpec::new(
         "collection_rate",
         "bytes a second, 0 = no limit",
         "0",
@@ -207,22 +207,6 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     HISTORY_BYTES,
 ];
-
-const fn spec(
-    name: &'static str,
-    unit: &'static str,
-    default: &'static str,
-    at_creation: bool,
-    effect: &'static str,
-) -> OptionSpec {
-    OptionSpec {
-        name,
-        unit,
-        default,
-        effect,
-        at_creation,
-    }
-}
 
 /// What is fixed when a store is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

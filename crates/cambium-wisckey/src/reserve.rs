@@ -28,7 +28,6 @@ use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard};
 use cambium_io::{File, OpenOptions};
-use cambium_storage::health::found_no_space;
 
 use crate::core::Core;
 
@@ -296,13 +295,13 @@ impl Core {
     /// it has left is held again.
     pub fn with_reserve<T>(&self, part: Part, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         match work() {
-            Err(full) if found_no_space(&full) => {
+            Err(full) if full.is_no_space() => {
                 if self.check_sound().is_err() || !self.reserve.open(part) {
                     return Err(full);
                 }
                 let _opened = Opened(self);
                 match work() {
-                    Err(full) if found_no_space(&full) && self.reserve.open_rest(part) => work(),
+                    Err(full) if full.is_no_space() && self.reserve.open_rest(part) => work(),
                     other => other,
                 }
             }

@@ -7,7 +7,6 @@ use cambium_base::{Error, Result};
 use cambium_io::StepOutcome;
 use cambium_io::sync::atomic::Ordering;
 use cambium_lsm::WritePressure;
-use cambium_storage::health::found_no_space;
 
 use crate::core::{Core, lock};
 use crate::format::segment_path;
@@ -200,7 +199,7 @@ impl Core {
 
     fn step_with_reserve(&self, budget: u64) -> Result<StepOutcome> {
         let mut found_full = match self.tree.step(budget) {
-            Err(full) if found_no_space(&full) && !self.is_known_too_little() => Some(full),
+            Err(full) if full.is_no_space() && !self.is_known_too_little() => Some(full),
             other => return other,
         };
         let stepped = self.with_reserve(Part::All, || {
@@ -216,7 +215,7 @@ impl Core {
                 }
             }
         });
-        self.note_background_room(stepped.as_ref().is_err_and(found_no_space));
+        self.note_background_room(stepped.as_ref().is_err_and(Error::is_no_space));
         stepped
     }
 

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::WriteQueue;
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::health::found_no_space;
 use cambium_storage::record::{RecordHeader, most_record_bytes, next_attempt};
 
 use crate::core::{Core, lock};
@@ -310,7 +309,7 @@ impl Core {
     /// Undoes an append that failed for lack of space; any other failure stops
     /// all writes.
     fn take_back(&self, writer: &mut Writer, segment: &Segment, end: u64, error: Error) -> Error {
-        if !found_no_space(&error) {
+        if !error.is_no_space() {
             return self.poisoned(error);
         }
         // What may be left of the entries must not be mixed with what follows.

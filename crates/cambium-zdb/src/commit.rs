@@ -20,7 +20,6 @@ use cambium_api::Written;
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_index::Slot;
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::health::found_no_space;
 use cambium_storage::log::LogFile;
 use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, RecordHeader, next_attempt};
 
@@ -386,7 +385,7 @@ impl Core {
     /// Undoes an append that failed for lack of space; any other failure
     /// stops all writes.
     fn take_back(&self, writer: &mut Writer, shares: &[Share<'_>], error: Error) -> Error {
-        if !found_no_space(&error) {
+        if !error.is_no_space() {
             return self.poisoned(error);
         }
         // What may be left of the entries must not be mixed with what follows.

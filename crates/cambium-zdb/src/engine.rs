@@ -168,46 +168,6 @@ impl ZdbStore {
         Ok(request)
     }
 
-    fn write_checked(
-        &self,
-        preconditions: &[Precondition],
-        unchanged: Option<Arc<ReadSet>>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.core.check_open()?;
-        batch.check_limits()?;
-        for (namespace, _) in batch.operations() {
-            if let Some(name) = namespace {
-                cambium_api::engine::default_namespace_only(ENGINE, name)?;
-            }
-        }
-        match self.core.shape.keys {
-            Keys::Integer => {
-                let mut request = self.integer_request(batch, durability)?;
-                request.unchanged = unchanged;
-                for precondition in preconditions {
-                    let key = integer_key(precondition.key())?;
-                    request.preconditions.push((key, precondition.clone()));
-                }
-                self.core.write_request(request)
-            }
-            Keys::String if batch.is_empty() && preconditions.is_empty() && unchanged.is_none() => {
-                self.core
-                    .write_request(WriteRequest::new(Vec::new(), durability))
-            }
-            Keys::String => {
-                let operations: Vec<Operation> = batch
-                    .into_operations()
-                    .into_iter()
-                    .map(|(_, operation)| operation)
-                    .collect();
-                self.core
-                    .string_write(preconditions, unchanged.as_deref(), &operations, durability)
-            }
-        }
-    }
-
     fn named_snapshots_unsupported<T>(&self) -> Result<T> {
         self.core.check_open()?;
         Err(Error::Unsupported {
@@ -276,17 +236,44 @@ impl Engine for ZdbStore {
         self.core.put(integer_key(key)?, value, durability)
     }
 
-    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], None, batch, durability)
-    }
-
-    fn write_if(
+    fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, None, batch, durability)
+        self.core.check_open()?;
+        batch.check_limits()?;
+        for (namespace, _) in batch.operations() {
+            if let Some(name) = namespace {
+                cambium_api::engine::default_namespace_only(ENGINE, name)?;
+            }
+        }
+        match self.core.shape.keys {
+            Keys::Integer => {
+                let mut request = self.integer_request(batch, durability)?;
+                request.unchanged = unchanged;
+                for precondition in preconditions {
+                    let key = integer_key(precondition.key())?;
+                    request.preconditions.push((key, precondition.clone()));
+                }
+                self.core.write_request(request)
+            }
+            Keys::String if batch.is_empty() && preconditions.is_empty() && unchanged.is_none() => {
+                self.core
+                    .write_request(WriteRequest::new(Vec::new(), durability))
+            }
+            Keys::String => {
+                let operations: Vec<Operation> = batch
+                    .into_operations()
+                    .into_iter()
+                    .map(|(_, operation)| operation)
+                    .collect();
+                self.core
+                    .string_write(preconditions, unchanged.as_deref(), &operations, durability)
+            }
+        }
     }
 
     fn track_writes(&self) -> Result<()> {
@@ -303,15 +290,6 @@ impl Engine for ZdbStore {
             // Writers of string keys note their writes in any order: an older one may follow.
             Keys::String => reads.since,
         })
-    }
-
-    fn write_unchanged(
-        &self,
-        reads: Arc<ReadSet>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

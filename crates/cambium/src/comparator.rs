@@ -9,7 +9,7 @@ use std::path::Path;
 
 use cambium_api::{Error, Result};
 use cambium_io::{FileSystem, OpenOptions};
-use cambium_storage::marker::COMPARATOR_DRAFT_NAME;
+use cambium_storage::marker::{COMPARATOR_DRAFT_NAME, replace_file};
 
 pub use cambium_storage::marker::COMPARATOR_NAME;
 
@@ -62,14 +62,8 @@ pub fn stored_name(file_system: &dyn FileSystem, store: &Path) -> Result<Option<
 /// Those of [`check_name`], and what the disk says.
 pub fn store_name(file_system: &dyn FileSystem, store: &Path, name: &str) -> Result<()> {
     check_name(name)?;
-    let draft = store.join(COMPARATOR_DRAFT_NAME);
-    let file = file_system.open(&draft, OpenOptions::CREATE)?;
-    file.write_at(name.as_bytes(), 0)?;
-    file.set_length(name.len() as u64)?;
-    file.sync_data()?;
-    drop(file);
-    file_system.rename(&draft, &store.join(COMPARATOR_NAME))?;
-    file_system.sync_directory(store)
+    let (draft, file) = (COMPARATOR_DRAFT_NAME, COMPARATOR_NAME);
+    replace_file(file_system, store, draft, file, name.as_bytes())
 }
 
 /// Refuses what cannot be kept as a comparator's name.
@@ -89,4 +83,25 @@ pub fn check_name(name: &str) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use cambium_io::simulated::SimulatedDisk;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_not_written_through_a_link() {
+        let (disk, store) = (SimulatedDisk::new(1), Path::new("/"));
+        let file = disk.open(&store.join("other"), OpenOptions::CREATE);
+        file.unwrap().write_at(b"another file", 0).unwrap();
+        let draft = store.join(COMPARATOR_DRAFT_NAME);
+        assert!(disk.link(&store.join("other"), &draft).unwrap());
+        store_name(&disk, store, "by age").unwrap();
+        let stored = stored_name(&disk, store).unwrap();
+        assert_eq!(stored.as_deref(), Some("by age"));
+        let other = disk.contents(&store.join("other")).unwrap();
+        assert_eq!(other, b"another file");
+    }
 }

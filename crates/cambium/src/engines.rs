@@ -8,7 +8,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cambium_api::{EngineKind, Error, Result, options::distance};
+use cambium_api::{EngineKind, Error, Result};
+use cambium_base::names::distance;
 use cambium_io::sync::OnceLock;
 use cambium_values::ValueLayer;
 

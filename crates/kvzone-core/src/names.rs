@@ -1,5 +1,7 @@
 //! The names nearest to one that was mistyped.
 
+use cambium_base::names::distance;
+
 /// Says that there is no such name, and which are near it.
 ///
 /// ```
@@ -45,9 +47,10 @@ macro_rules! named {
 /// Up to three candidates, the nearest first, by Levenshtein's distance:
 /// those that are less than half of the name away, or else the nearest alone.
 fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let lower = name.to_lowercase();
     let mut by_distance: Vec<(usize, &str)> = candidates
         .into_iter()
-        .map(|candidate| (distance(name, candidate), candidate))
+        .map(|candidate| (distance(&candidate.to_lowercase(), &lower), candidate))
         .collect();
     by_distance.sort();
     let bound = name.chars().count() / 2;
@@ -62,41 +65,9 @@ fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec
         .collect()
 }
 
-/// Letters to insert, delete or replace to make one of the other; upper and
-/// lower case alike.
-fn distance(left: &str, right: &str) -> usize {
-    let left: Vec<char> = left.to_lowercase().chars().collect();
-    let right: Vec<char> = right.to_lowercase().chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (i, l) in left.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, r) in right.iter().enumerate() {
-            let replaced = diagonal + usize::from(l != r);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[right.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn distances_are_levenshteins() {
-        for (left, right, expected) in [
-            ("", "", 0),
-            ("", "abc", 3),
-            ("kitten", "sitting", 3),
-            ("flaw", "lawn", 2),
-            ("ZDB", "zdb", 0),
-        ] {
-            assert_eq!(distance(left, right), expected, "{left} {right}");
-            assert_eq!(distance(right, left), expected, "{right} {left}");
-        }
-    }
 
     #[test]
     fn the_nearest_come_first_and_there_is_always_one() {

@@ -1,7 +1,6 @@
 //! Zeros ahead of entries: where they go, where entries go then, and that no entry lies
 //! under them.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,6 +12,7 @@ use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionV
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, File, FileSystem, OpenOptions, StepOutcome};
 use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
+use cambium_testkit::stores::entries as contents;
 
 const PATH: &str = "/store";
 const BLOCK: u64 = 512;
@@ -119,15 +119,6 @@ fn put(store: &dyn Engine, key: u32) -> Result<()> {
     store
         .put(&key.to_be_bytes(), &value, Durability::Synced)
         .map(|_| ())
-}
-
-fn contents(store: &dyn Engine) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut cursor = store.iterate(Default::default(), None).unwrap();
-    let mut found = BTreeMap::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        found.insert(entry.key.to_vec(), entry.value.to_vec());
-    }
-    found
 }
 
 fn steps(store: &dyn Engine) {

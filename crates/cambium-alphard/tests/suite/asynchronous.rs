@@ -12,6 +12,7 @@ use cambium_api::{
 };
 use cambium_io::Environment;
 use cambium_testkit::counted::Counted;
+use cambium_testkit::stores::threaded;
 
 use crate::by_hand::ByHand;
 
@@ -160,10 +161,7 @@ fn order_holds_per_key_and_barriers_see_everything_before_them() {
 
 #[test]
 fn completions_come_once_through_threads_errors_and_a_close() {
-    let environment = Environment {
-        executor: Environment::real().executor,
-        ..Environment::memory()
-    };
+    let environment = threaded();
     let store = create(&environment, "2");
     let (answered, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     std::thread::scope(|scope| {

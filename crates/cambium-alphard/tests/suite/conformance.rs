@@ -3,7 +3,7 @@
 //! memory and with a background task.
 
 use cambium_alphard::Alphard;
-use cambium_io::Environment;
+use cambium_testkit::stores::threaded;
 use cambium_testkit::{Breakage, Conformance};
 
 fn suite() -> Conformance {
@@ -44,14 +44,6 @@ fn discarding_at_once_conforms() {
         .creation("block_bytes", "4096")
         .opening("discard_bytes", "1")
         .run();
-}
-
-/// Memory below, threads above: background work meets readers and writers.
-fn threaded() -> Environment {
-    Environment {
-        executor: Environment::real().executor,
-        ..Environment::memory()
-    }
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Disks that are full or fail, at chosen moments: what is answered, what stays, and what a
 //! later opening may believe.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
 };
 use cambium_io::{Environment, OpenOptions};
+use cambium_testkit::stores::entries as contents;
 
 const PATH: &str = "/store";
 
@@ -166,15 +166,6 @@ fn repair(disk: &SimulatedDisk, bug: &[(&str, &str)]) -> Result<usize> {
     let environment = Environment::simulated(disk, 3);
     let report = Alphard.repair(&environment, Path::new(PATH), &options, &())?;
     Ok(report.findings.len())
-}
-
-fn contents(store: &dyn Engine) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut cursor = store.iterate(Default::default(), None).unwrap();
-    let mut found = BTreeMap::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        found.insert(entry.key.to_vec(), entry.value.to_vec());
-    }
-    found
 }
 
 /// Repairs that are killed at each of their operations, and done once more; what differs

@@ -13,6 +13,7 @@ use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_io::{Environment, File, FileSystem, OpenOptions};
 use cambium_testkit::counted::Counted;
 use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
+use cambium_testkit::stores::number;
 
 const PATH: &str = "/store";
 
@@ -29,10 +30,6 @@ fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> 
     Alphard
         .create(environment, Path::new(PATH), &options)
         .unwrap()
-}
-
-fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }
 
 #[test]

@@ -9,6 +9,7 @@ use cambium_alphard::Alphard;
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues};
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, FileSystem, OpenOptions};
+use cambium_testkit::stores::entries as contents;
 
 const PATH: &str = "/store";
 const DATA: &str = "/store/data";
@@ -36,15 +37,6 @@ fn try_open(disk: &SimulatedDisk) -> cambium_api::Result<Arc<dyn Engine>> {
 
 fn open(disk: &SimulatedDisk) -> Arc<dyn Engine> {
     try_open(disk).unwrap()
-}
-
-fn contents(store: &dyn Engine) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut cursor = store.iterate(Default::default(), None).unwrap();
-    let mut found = BTreeMap::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        found.insert(entry.key.to_vec(), entry.value.to_vec());
-    }
-    found
 }
 
 #[test]

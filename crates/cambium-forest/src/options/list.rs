@@ -5,175 +5,175 @@ use cambium_api::changes::HISTORY_BYTES;
 
 /// Every option, as `cambium options` prints it.
 pub const OPTIONS: &[OptionSpec] = &[
-    spec(
+    OptionSpec::new(
         "node_bytes",
         "bytes, a power of two, 512 to 64KiB",
         "4096",
         true,
         "Size of an index node, and what a lookup reads of the device for each. Larger makes a flatter index and writes more for each change of it; the device's page is right for most.",
     ),
-    spec(
+    OptionSpec::new(
         "chunk_bytes",
         "bytes, 1 to 32",
         "8",
         true,
         "Bytes of a key that one level of the trie looks at. Larger suits keys that differ late, and packs fewer entries into a node; leave it alone.",
     ),
-    spec(
+    OptionSpec::new(
         "index",
         "hbtrie, prefix_btree or btree",
         "hbtrie",
         true,
         "The index over keys. hbtrie: the engine's own, small and shallow for long keys. The others hold whole keys, with and without prefix compression: for comparison.",
     ),
-    spec(
+    OptionSpec::new(
         "leaf_extension",
         "mended, paper or off",
         "mended",
         true,
         "When a leaf tree of the HB+-trie becomes a branch of the trie. paper: the published rule, which misses keys whose next chunks are all different. off: no leaf trees, a level for each chunk that differs.",
     ),
-    spec(
+    OptionSpec::new(
         "block_bytes",
         "bytes, a power of two, 512 to 64KiB",
         "4096",
         true,
         "The log goes on at a block of its own after a sync, so each synced commit takes at least one. The device's block or page size; leave it alone.",
     ),
-    spec(
+    OptionSpec::new(
         "write_buffer_entries",
         "writes, 1 to 2^32",
         "1048576",
         false,
         "Writes that gather in memory before they go into the index together. Larger writes less of the index for each, takes more memory, and makes opening after a crash slower.",
     ),
-    spec(
+    OptionSpec::new(
         "write_buffer_bytes",
         "bytes, 1 to 1024TiB",
         "32MiB",
         false,
         "Memory of the write buffer's keys that sets off a flush as well; up to three times as much is in use while one runs. Where a flush would change a node of the index for every few keys, buffers are packed in memory first, a quarter as large, and go into the index together: opening after a crash then reads the writes of up to sixteen buffers.",
     ),
-    spec(
+    OptionSpec::new(
         "write_buffer_log_bytes",
         "bytes, 1KiB to 1024TiB",
         "256MiB",
         false,
         "Bytes of log that set off a flush as well, however few keys they are of. Smaller opens faster after a crash, since this is what is read then.",
     ),
-    spec(
+    OptionSpec::new(
         "flush_bytes",
         "bytes, 1 to 1024TiB",
         "4MiB",
         false,
         "Memory that a flush works in, beside the write buffer and the caches: it goes into the index in pieces of this much. Unless it is set, no more than a quarter of write_buffer_bytes, and 256KiB at least. Smaller writes the nodes between pieces more than once; leave it alone.",
     ),
-    spec(
+    OptionSpec::new(
         "cache_bytes",
         "bytes, 0 to 1024TiB, or shared",
         "shared",
         false,
         "Cache of index nodes and of blocks of documents. shared: one for all stores of the environment (64 MiB, unless it was given another). A size: the store's own; 0 switches it off. The index of most stores fits; a lookup is then one read, that of its document, or none.",
     ),
-    spec(
+    OptionSpec::new(
         "read_ahead",
         "documents, 1 to 1024",
         "32",
         false,
         "Most documents a cursor reads together once it has gone on for a while. Larger suits long scans of documents that lie apart.",
     ),
-    spec(
+    OptionSpec::new(
         "buffer_bytes",
         "bytes, 0 to 1GiB",
         "1MiB",
         false,
         "Buffered writes are handed to the operating system when this much has gathered.",
     ),
-    spec(
+    OptionSpec::new(
         "segment_bytes",
         "bytes, 4KiB to 1TiB",
         "128MiB",
         false,
         "Length of the files that the log is kept in. Smaller gives whole files back sooner, and opens more of them. Each opening may choose; files that are there stay as they are.",
     ),
-    spec(
+    OptionSpec::new(
         "preallocate_bytes",
         "bytes, 0 to 1TiB",
         "16MiB",
         false,
         "Most space taken ahead of the log's end, an eighth of its length at a time: a sync then needs no new blocks, and a full disk is met before a byte is written.",
     ),
-    spec(
+    OptionSpec::new(
         "compaction_threshold",
         "percent stale, 1 to 100, 100 = never by itself",
         "18",
         false,
         "Stale space is given back in the background when it is more than this share of the database file. Smaller saves space and writes more. What a store is made with stays with it, unless an opening says otherwise.",
     ),
-    spec(
+    OptionSpec::new(
         "cleaning",
         "on or off",
         "on",
         false,
         "How stale space comes back by itself. on: flushes move what is live at the log's oldest end, and the space there is given back at once. off: the whole store is rewritten into a new file, as published.",
     ),
-    spec(
+    OptionSpec::new(
         "compaction_least_bytes",
         "bytes, 0 to 1024TiB",
         "16MiB",
         false,
         "A file smaller than this is neither cleaned nor rewritten by itself.",
     ),
-    spec(
+    OptionSpec::new(
         "compaction_batch",
         "auto, or reads, 1 to 1024",
         "auto",
         false,
         "Reads of a compaction under way at once; auto: 128 of one that is called, 32 of one that begins by itself. Larger keeps more of the device busy, and readers beside it wait longer.",
     ),
-    spec(
+    OptionSpec::new(
         "compaction_memory_bytes",
         "bytes, 4KiB to 1TiB",
         "64MiB",
         false,
         "Memory of a compaction, whatever the store's size: documents on their way and keys on their way into the index. Documents larger than a third of it are held nevertheless, up to three at a time. Larger sorts more reads at a time, so more of them lie together.",
     ),
-    spec(
+    OptionSpec::new(
         "coalesce_bytes",
         "bytes, 0 to 1GiB; 0 = every document its own read",
         "256KiB",
         false,
         "Largest read of a compaction that brings several documents that lie together. Larger makes fewer reads where little is stale. 1 joins none either, and lets the kernel read ahead.",
     ),
-    spec(
+    OptionSpec::new(
         "sort",
         "auto, deal, window, none or global",
         "auto",
         false,
         "Order of a compaction's reads. window: by offset, as many as fit in its memory, written in key order. deal: the same, after small documents that lie scattered were dealt out to windows in a scratch file, which passes the old file once in place of a read for each of them; it takes as much more space meanwhile as these documents have. auto: deal where the file is not in the page cache and there is room, else window. none: in key order. global: all by offset, and written so, as published; it keeps 8 bytes a document, and scans afterwards are not sequential.",
     ),
-    spec(
+    OptionSpec::new(
         "overlap",
         "on or off",
         "on",
         false,
         "Reads of a compaction go on while documents are written. off: phase after phase, to measure each by itself.",
     ),
-    spec(
+    OptionSpec::new(
         "compaction_rate_bytes",
         "bytes a second, 0 to 1024TiB; 0 = as fast as it goes",
         "0",
         false,
         "What a compaction reads and writes a second at most. Too small for what writers overwrite, it holds them back.",
     ),
-    spec(
+    OptionSpec::new(
         "compaction_slack",
         "percent of what is live, 1 to 1000",
         "15",
         false,
         "What writers may add while a compaction runs by itself, before it holds them back. Larger lets it go slower, and takes more space meanwhile.",
     ),
-    spec(
+    OptionSpec::new(
         "compaction_snapshots",
         "carry or refuse",
         "carry",
@@ -181,21 +181,21 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Named snapshots of a store that is compacted. carry: they go into the new file too, and keep their space. refuse: there is no compaction while there are any.",
     ),
     HISTORY_BYTES,
-    spec(
+    OptionSpec::new(
         "direct",
         "on or off",
         "off",
         false,
         "Documents and nodes go past the operating system's page cache, in both directions (O_DIRECT). All memory for reading is then the store's own cache: give it what there is. off suits a machine whose memory others need as well.",
     ),
-    spec(
+    OptionSpec::new(
         "io",
         "sync, aio or io_uring",
         "io_uring",
         false,
         "How batched reads (multi_get, cursors) reach the kernel.",
     ),
-    spec(
+    OptionSpec::new(
         "batch",
         "reads, 1 to 1024",
         "64",
@@ -203,19 +203,3 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Batched reads under way at once.",
     ),
 ];
-
-const fn spec(
-    name: &'static str,
-    unit: &'static str,
-    default: &'static str,
-    at_creation: bool,
-    effect: &'static str,
-) -> OptionSpec {
-    OptionSpec {
-        name,
-        unit,
-        default,
-        effect,
-        at_creation,
-    }
-}

@@ -12,6 +12,7 @@ use cambium_api::{
 use cambium_base::{Error, Value};
 use cambium_forest::Forest;
 use cambium_io::{Environment, OpenOptions};
+use cambium_testkit::stores::threaded;
 
 use crate::support::{Model, contents, options};
 
@@ -385,10 +386,7 @@ fn a_follower_beside_a_writer_meets_every_batch_once() {
 /// background work, a writer and compactions go on at every place of the code.
 #[test]
 fn readers_beside_threads_that_write_see_whole_batches() {
-    let environment = Environment {
-        executor: Environment::real().executor,
-        ..Environment::memory()
-    };
+    let environment = threaded();
     let writer = create(&environment, &[("write_buffer_entries", "40")]);
     let write = |number: u32| {
         let mut batch = WriteBatch::new();

@@ -12,6 +12,7 @@ use cambium_base::{Error, SequenceNumber};
 use cambium_forest::Forest;
 use cambium_io::simulated::{CrashStyle, ProbePoints, SimulatedDisk};
 use cambium_io::{Environment, OpenOptions, StepOutcome};
+use cambium_testkit::stores::number;
 
 use crate::support::{Model, contents, options};
 
@@ -65,10 +66,6 @@ fn rest(store: &dyn Engine) {
     for _ in 0..2 {
         while store.step(1 << 20).unwrap() == StepOutcome::Again {}
     }
-}
-
-fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }
 
 fn allocated(environment: &Environment) -> u64 {

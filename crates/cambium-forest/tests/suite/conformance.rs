@@ -3,7 +3,7 @@
 //! background task, with each shape of the index.
 
 use cambium_forest::Forest;
-use cambium_io::Environment;
+use cambium_testkit::stores::threaded;
 use cambium_testkit::{Breakage, Conformance};
 
 fn suite() -> Conformance {
@@ -70,14 +70,6 @@ fn every_shape_of_the_index_conforms() {
             suite = suite.creation("leaf_extension", extension);
         }
         suite.run();
-    }
-}
-
-/// Memory below, threads above: background work meets readers and writers.
-fn threaded() -> Environment {
-    Environment {
-        executor: Environment::real().executor,
-        ..Environment::memory()
     }
 }
 

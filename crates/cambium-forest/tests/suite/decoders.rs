@@ -20,34 +20,10 @@ use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_io::{Environment, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::record::RecordHeader;
+use cambium_testkit::mutation::{mutated, random};
 
 const PATH: &str = "/store";
 const NODE: usize = 512;
-
-fn random(generator: &mut Generator, length: u64) -> Vec<u8> {
-    (0..generator.below(length + 1))
-        .map(|_| generator.below(256) as u8)
-        .collect()
-}
-
-/// Changes some bytes, cuts, or repeats.
-fn mutated(generator: &mut Generator, bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    for _ in 0..1 + generator.below(4) {
-        if bytes.is_empty() {
-            break;
-        }
-        let at = generator.below(bytes.len() as u64) as usize;
-        match generator.below(6) {
-            0 => bytes.truncate(at),
-            1 => bytes[at] = 0xff,
-            2 => bytes[at] = 0,
-            3 => bytes.extend_from_within(at..),
-            _ => bytes[at] ^= 1 << generator.below(8),
-        }
-    }
-    bytes
-}
 
 #[test]
 fn headers_and_roots_of_random_bytes_are_refused_or_read_back() {

@@ -16,6 +16,7 @@ use cambium_io::simulated::{
 use cambium_io::sync::schedule::Schedule;
 use cambium_io::sync::scheduler;
 use cambium_io::sync::thread::{self, JoinHandle};
+use cambium_testkit::stores::number;
 
 const PATH: &str = "/store";
 /// Interleavings of a program.
@@ -58,10 +59,6 @@ fn write(store: &dyn Engine, version: u8) -> Result<(), Error> {
         store.put(&number.to_be_bytes(), &[version; 20], Durability::Written)?;
     }
     Ok(())
-}
-
-fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }
 
 /// Flips a bit in every third block of a range.

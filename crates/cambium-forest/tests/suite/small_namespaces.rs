@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, OptionValues};
 use cambium_forest::Forest;
 use cambium_io::{Environment, StepOutcome};
+use cambium_testkit::stores::number;
 
 const NAMESPACES: u32 = 1500;
 const NODE: u64 = 4096;
@@ -34,10 +35,6 @@ fn store(environment: &Environment) -> Arc<dyn Engine> {
         }
     }
     store
-}
-
-fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, KeyRange, OptionValues};
 use cambium_forest::Forest;
 use cambium_io::{Environment, StepOutcome};
+use cambium_testkit::stores::number;
 
 const MIB: u64 = 1 << 20;
 
@@ -44,10 +45,6 @@ fn fill(store: &dyn Engine, keys: impl Iterator<Item = u32>) {
             .unwrap();
         while store.step(MIB).unwrap() == StepOutcome::Again {}
     }
-}
-
-fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }
 
 #[test]

@@ -13,6 +13,7 @@ use cambium_forest::Forest;
 use cambium_forest::format::{ROOT_BYTES, Root};
 use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, ProbePoints, SimulatedDisk};
+use cambium_testkit::golden::contents;
 
 const PATH: &str = "/store";
 
@@ -51,15 +52,6 @@ fn check(disk: &SimulatedDisk) -> CheckReport {
 fn put(store: &dyn Engine, key: &str, value: &str) {
     let (key, value) = (key.as_bytes(), value.as_bytes());
     store.put(key, value, Durability::Buffered).unwrap();
-}
-
-fn contents(reader: &dyn Reader) -> Entries {
-    let mut cursor = reader.iterate(IterationOrder::Key, None).unwrap();
-    let mut entries = Vec::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        entries.push((entry.key.to_vec(), entry.value.to_vec()));
-    }
-    entries
 }
 
 fn names(store: &dyn Engine) -> Vec<String> {

@@ -4,14 +4,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{
-    CompactOptions, Durability, Engine, EngineKind, Error, IterationOrder, Operation, OptionValues,
-    Reader, WriteBatch,
-};
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues, Reader};
 use cambium_forest::Forest;
 use cambium_forest::seeded_bug::SeededBug;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, OpenOptions};
+use cambium_testkit::golden::contents;
 
 const PATH: &str = "/store";
 
@@ -44,71 +42,6 @@ fn text(reader: &dyn Reader, key: &str) -> Option<String> {
     value.map(|value| String::from_utf8(value.to_vec()).unwrap())
 }
 
-fn contents(reader: &dyn Reader) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut cursor = reader.iterate(IterationOrder::Key, None).unwrap();
-    let mut entries = Vec::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        entries.push((entry.key.to_vec(), entry.value.to_vec()));
-    }
-    entries
-}
-
-#[test]
-fn namespaces_share_one_log_and_one_batch() {
-    let environment = Environment::memory();
-    let store = create(&environment);
-    let people = store.namespace("people").unwrap();
-    let places = store.namespace("places").unwrap();
-    for number in 0..30 {
-        put(&*store, &format!("{number:02}"), "tree");
-        put(&*people, &format!("{number:02}"), "person");
-    }
-    let mut batch = WriteBatch::new();
-    batch.put(b"07", b"changed");
-    for (name, value) in [("people", "ada"), ("places", "york"), ("new", "one")] {
-        let operation = Operation::Put {
-            key: b"07".to_vec(),
-            value: value.as_bytes().to_vec(),
-        };
-        batch.push(Some(Arc::from(name)), operation);
-    }
-    store.write(batch, Durability::Written).unwrap();
-    people.delete(b"08", Durability::Written).unwrap();
-    let expect = |store: &dyn Engine| {
-        let of = |name: &str| store.namespace(name).unwrap();
-        assert_eq!(text(store, "07").as_deref(), Some("changed"));
-        assert_eq!(text(store, "08").as_deref(), Some("tree"));
-        assert_eq!(text(&*of("people"), "07").as_deref(), Some("ada"));
-        assert_eq!(text(&*of("people"), "08"), None);
-        assert_eq!(contents(&*of("people")).len(), 29);
-        assert_eq!(contents(&*of("places")).len(), 1);
-        assert_eq!(text(&*of("new"), "07").as_deref(), Some("one"));
-        assert_eq!(contents(&*of("never written")), []);
-    };
-    expect(&*store);
-    store.compact(&CompactOptions::default(), &()).unwrap();
-    expect(&*store);
-    assert_eq!(text(&*places, "07").as_deref(), Some("york"));
-    store.close().unwrap();
-    assert!(matches!(people.get(b"07"), Err(Error::Closed)));
-    drop((store, people, places));
-    let store = open(&environment);
-    expect(&*store);
-    put(&*store.namespace("late").unwrap(), "a", "b");
-    drop(store);
-    let store = open(&environment);
-    expect(&*store);
-    assert_eq!(
-        text(&*store.namespace("late").unwrap(), "a").as_deref(),
-        Some("b")
-    );
-    let destination = Path::new("/copy");
-    store.backup(destination, &()).unwrap();
-    let none = OptionValues::default();
-    let copy = Forest.open(&environment, destination, &none, &()).unwrap();
-    expect(&*copy);
-}
-
 #[test]
 fn a_name_longer_than_any_is_refused() {
     let store = create(&Environment::memory());
@@ -122,57 +55,6 @@ fn a_name_longer_than_any_is_refused() {
         let refused = store.create_named_snapshot(name);
         assert!(matches!(refused, Err(Error::InvalidArgument(_))));
     }
-}
-
-#[test]
-fn a_named_snapshot_lasts_through_compaction_and_reopening() {
-    let environment = Environment::memory();
-    let store = create(&environment);
-    let people = store.namespace("people").unwrap();
-    for number in 0..40 {
-        put(&*store, &format!("{number:02}"), "first");
-        put(&*people, &format!("{number:02}"), "first person");
-    }
-    store.create_named_snapshot("before").unwrap();
-    let again = store.create_named_snapshot("before");
-    assert!(matches!(again, Err(Error::AlreadyExists { .. })));
-    let kept = contents(&*store);
-    for number in 0..60 {
-        put(&*store, &format!("{number:02}"), "second");
-    }
-    people.delete(b"03", Durability::Written).unwrap();
-    store.create_named_snapshot("between").unwrap();
-    let between = contents(&*store);
-    put(&*store, "late", "third");
-    store.compact(&CompactOptions::default(), &()).unwrap();
-    store.compact(&CompactOptions::default(), &()).unwrap();
-    store.close().unwrap();
-    drop((store, people));
-    let store = open(&environment);
-    let named = store.list_named_snapshots().unwrap();
-    let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, ["before", "between"]);
-    assert!(named[0].1 < named[1].1);
-    let open_snapshot = store.snapshot().unwrap();
-    store.rollback("before").unwrap();
-    assert_eq!(contents(&*store), kept);
-    assert_eq!(contents(&*store.namespace("people").unwrap()).len(), 40);
-    // What was open goes on as it was.
-    assert_eq!(text(&*open_snapshot, "late").as_deref(), Some("third"));
-    put(&*store, "after", "the rollback");
-    store.rollback("between").unwrap();
-    assert_eq!(contents(&*store), between);
-    store.drop_named_snapshot("before").unwrap();
-    let gone = store.rollback("before");
-    assert!(matches!(gone, Err(Error::NotFound { .. })));
-    put(&*store, "new", "numbers");
-    assert!(store.check(&()).unwrap().is_sound());
-    // The process dies here.
-    drop((store, open_snapshot));
-    let store = open(&environment);
-    assert_eq!(text(&*store, "new").as_deref(), Some("numbers"));
-    assert_eq!(text(&*store, "after"), None);
-    assert_eq!(contents(&*store).len(), between.len() + 1);
 }
 
 #[test]

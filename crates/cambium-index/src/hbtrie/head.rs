@@ -34,13 +34,6 @@ pub(super) enum Kind {
     Truncated,
 }
 
-impl Kind {
-    /// True for leaf trees of either kind.
-    pub fn is_leaf(self) -> bool {
-        self != Kind::Trie
-    }
-}
-
 /// Bytes before the skipped prefix.
 const FIXED_BYTES: usize = 21;
 

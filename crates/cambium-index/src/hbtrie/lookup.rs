@@ -104,11 +104,6 @@ impl Lookup {
             },
         }
     }
-
-    /// Whether the lookup stands in a leaf tree, for statistics.
-    pub fn is_in_leaf_tree(&self) -> bool {
-        self.view.is_some_and(|view| view.kind.is_leaf())
-    }
 }
 
 /// The only document that can have a key, if any: at most one. The caller reads it and

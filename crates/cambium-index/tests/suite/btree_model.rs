@@ -18,6 +18,7 @@ const CASES: &[(Family, KeyLayout)] = &[
     (Family::Repeated, KeyLayout::Variable),
     (Family::Clustered, KeyLayout::Variable),
     (Family::Longest, KeyLayout::Variable),
+    (Family::Mixed, KeyLayout::Variable),
 ];
 
 fn run(family: Family, options: TreeOptions, node_bytes: usize, seed: u64, batches: usize) {

@@ -5,7 +5,6 @@
 
 mod btree_damage;
 mod btree_model;
-mod btree_properties;
 mod hbtrie;
 mod relocate;
 mod support;

@@ -10,7 +10,6 @@
 
 pub(crate) mod file;
 pub(crate) mod image;
-pub(crate) mod queue;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tree;
@@ -29,10 +28,10 @@ use crate::environment::{Environment, MemoryBudget};
 use crate::file_system::{
     DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata, OpenOptions, Space,
 };
+use crate::inline_queue::InlineReadQueue;
 use crate::simulated::{IdleExecutor, SeededRandomness, SteppedClock};
 use file::{MemoryFile, Node};
 use image::Image;
-use queue::InlineReadQueue;
 use tree::{Entry, Tree, normalize, refuse};
 
 /// Files and folders in memory. Clones share them.

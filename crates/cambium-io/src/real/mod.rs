@@ -53,7 +53,6 @@ mod lock;
 mod parts;
 mod portable;
 mod positioned;
-mod sync_queue;
 #[cfg(windows)]
 mod windows;
 
@@ -67,7 +66,6 @@ pub use portable::PortableFileSystem;
 pub use portable::PortableFileSystem as RealFileSystem;
 #[cfg(target_os = "linux")]
 pub use residency::resident_pages;
-pub use sync_queue::SyncReadQueue;
 
 /// Pages of an open file that lie in the operating system's cache: unknown on this system.
 ///

@@ -26,7 +26,6 @@ use std::sync::Arc;
 
 use cambium_base::{Error, Result};
 
-use super::sync_queue::SyncReadQueue;
 #[cfg(windows)]
 use super::windows::punch_hole;
 use super::{common, lock, positioned};
@@ -35,6 +34,7 @@ use crate::file_system::{
     Advice, Alignment, DirectoryEntry, File, FileLock, FileSystem, LockMode, Metadata, OpenOptions,
     Space,
 };
+use crate::inline_queue::InlineReadQueue;
 use crate::waiting::may_wait;
 
 /// The operating system's files through the standard library.
@@ -138,7 +138,7 @@ impl FileSystem for PortableFileSystem {
         options.validate()?;
         let note = (options.backend != ReadBackend::Sync)
             .then(|| format!("{} is a back end of Linux; sync serves", options.backend));
-        Ok(Box::new(SyncReadQueue::with_note(options.depth, note)))
+        Ok(Box::new(InlineReadQueue::sync(options, note)?))
     }
 }
 

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use cambium_base::Result;
 
 use super::{COPY_SUFFIX, Defect, find, folder_of, is_missing, segment_path, with_suffix};
-use crate::file_system::{File, FileSystem, OpenOptions, has_other_names};
+use crate::file_system::{File, FileSystem, OpenOptions, copy_synced, has_other_names};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// Bytes that a copy of a segment reads at once.
-const COPIED_BYTES: usize = 1 << 20;
+/// How the copy of a segment is opened: a process that died may have left one.
+const REPLACED: OpenOptions = OpenOptions {
+    truncate: true,
+    ..OpenOptions::CREATE
+};
 /// A segment begins at a multiple of this.
 const UNIT: u64 = 512;
 
@@ -301,7 +304,7 @@ impl Row {
         let path = segment_path(&state.path, start);
         if has_other_names(&*self.below, &path)? {
             let copy = with_suffix(&path, COPY_SUFFIX);
-            copy_file(&*self.below, &path, &copy, u64::MAX)?;
+            copy_synced(&*self.below, &path, &copy, REPLACED, u64::MAX)?;
             self.below.rename(&copy, &path)?;
         }
         // Another process that reads the file has the shared one open: it finds what is
@@ -337,7 +340,7 @@ impl Row {
                 continue;
             }
             if wanted <= small_bytes(self.segment_bytes) {
-                copy_file(&*self.below, &from, &to, wanted)?;
+                copy_synced(&*self.below, &from, &to, REPLACED, wanted)?;
                 continue;
             }
             let may_link = is_written && there == wanted;
@@ -383,31 +386,4 @@ fn used(below: &dyn FileSystem, path: &Path, segments: &[Arc<Segment>]) -> Resul
 fn small_bytes(segment_bytes: u64) -> u64 {
     // Whole blocks of any device: direct I/O goes up to the limit of a segment, and on behind it.
     (segment_bytes / 128 / 4096 * 4096).clamp(4096, 1 << 20)
-}
-
-/// Copies the first `most` bytes of a file and makes the copy durable, but for its name; what
-/// is zeros becomes holes.
-fn copy_file(below: &dyn FileSystem, from: &Path, to: &Path, most: u64) -> Result<()> {
-    let source = below.open(from, OpenOptions::READ)?;
-    let options = OpenOptions {
-        truncate: true,
-        ..OpenOptions::CREATE
-    };
-    let copy = below.open(to, options)?;
-    let length = source.length()?.min(most);
-    let mut piece = vec![0; COPIED_BYTES.min(length as usize)];
-    let mut position = 0;
-    while position < length {
-        let wanted = piece.len().min((length - position) as usize);
-        let count = source.read_at(&mut piece[..wanted], position)?;
-        if count == 0 {
-            break;
-        }
-        if piece[..count].iter().any(|&byte| byte != 0) {
-            copy.write_at(&piece[..count], position)?;
-        }
-        position += count as u64;
-    }
-    copy.set_length(length)?;
-    copy.sync_data()
 }

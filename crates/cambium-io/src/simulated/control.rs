@@ -9,7 +9,6 @@ use super::disk::SimulatedDisk;
 use super::events::Event;
 use super::faults::{ArmedRule, FaultRule};
 use super::node::Node;
-use super::random::Generator;
 use super::state::State;
 use crate::memory::image::CHUNK_BYTES;
 use crate::memory::tree::{Entry, normalize};
@@ -211,21 +210,6 @@ impl SimulatedDisk {
         self.shared.lock().events.count(event)
     }
 
-    /// Starts writing a line for each operation.
-    pub fn start_trace(&self) {
-        self.shared.lock().trace = Some(Vec::new());
-    }
-
-    /// The lines so far: number, operation, path, offset, bytes.
-    pub fn trace(&self) -> String {
-        let state = self.shared.lock();
-        state.trace.as_ref().map_or_else(String::new, |lines| {
-            let mut text = lines.join("\n");
-            text.push('\n');
-            text
-        })
-    }
-
     /// The bytes of a file as a reader sees them, or `None` where there is none.
     pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.shared.lock();
@@ -295,26 +279,6 @@ impl SimulatedDisk {
             node.unreadable.insert(sector);
         }
         reached
-    }
-
-    /// Flips a random bit of a random file that has bytes; answers where.
-    pub fn flip_random_bit(&self, seed: u64) -> Option<(PathBuf, u64)> {
-        let mut generator = Generator::new(seed);
-        let files: Vec<(PathBuf, u64)> = {
-            let state = self.shared.lock();
-            let lengths = state.files().into_iter().filter_map(|(path, node)| {
-                let length = state.node(node)?.cached.length();
-                (length > 0).then_some((path, length))
-            });
-            lengths.collect()
-        };
-        if files.is_empty() {
-            return None;
-        }
-        let (path, length) = generator.pick(&files).clone();
-        let offset = generator.below(length);
-        self.flip_bit(&path, offset, generator.below(8) as u32);
-        Some((path, offset))
     }
 }
 

@@ -109,7 +109,6 @@ impl SimulatedDisk {
         after.capacity = state.capacity;
         after.short_transfers = state.short_transfers;
         after.shares = state.shares;
-        after.trace = state.trace.as_ref().map(|_| Vec::new());
         after.nodes = nodes;
         after.cached_names = names.clone();
         after.durable_names = names;

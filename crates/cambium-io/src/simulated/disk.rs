@@ -12,14 +12,14 @@ use super::faults::{ErrorNumber, Fault};
 use super::file::SimulatedFile;
 use super::node::{Change, Fate, NameAction};
 use super::random::Generator;
-use super::state::State;
+use super::state::{State, fail_sync};
 use crate::batch::{BatchOptions, ReadQueue};
 use crate::file_system::{
     DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata, OpenOptions, Space,
 };
+use crate::inline_queue::InlineReadQueue;
 use crate::memory::file::owner_in;
 use crate::memory::image::CHUNK_BYTES;
-use crate::memory::queue::InlineReadQueue;
 use crate::memory::tree::{Entry, normalize, parent, refuse};
 use crate::memory::{locked, opened_for_lock};
 
@@ -92,7 +92,7 @@ impl SimulatedDisk {
     ) -> Result<()> {
         self.probe(Moment::BeforeOperation);
         let mut state = self.shared.lock();
-        state.admit(event, operation, path, (0, 0))?;
+        state.admit(event, operation, path)?;
         run(&mut state)
     }
 
@@ -108,7 +108,7 @@ impl SimulatedDisk {
                 self.probe(Moment::BeforeOperation);
                 let mut state = self.shared.lock();
                 state.cached_names.check_parent("create", path)?;
-                state.admit(Event::Create, "create", path, (0, 0))?;
+                state.admit(Event::Create, "create", path)?;
                 Ok(state.link(path))
             }
             None => Err(refuse("open", path, ErrorKind::NotFound)),
@@ -123,7 +123,7 @@ impl FileSystem for SimulatedDisk {
         let mut state = self.shared.lock();
         let length = state.node(node).map_or(0, |node| node.cached.length());
         if options.truncate && length > 0 && state.sector_bytes(node) == 0 {
-            state.admit(Event::SetLength, "truncate", &plain, (0, 0))?;
+            state.admit(Event::SetLength, "truncate", &plain)?;
             state.change(node, Change::SetLength(0), Fate::Kept);
         }
         *state.handles.entry(node).or_default() += 1;
@@ -259,7 +259,7 @@ impl FileSystem for SimulatedDisk {
         self.probe(Moment::BeforeSync);
         {
             let mut state = self.shared.lock();
-            let fault = state.admit(Event::SyncDirectory, "sync folder", &path, (0, 0))?;
+            let fault = state.admit(Event::SyncDirectory, "sync folder", &path)?;
             if !state.cached_names.is_directory(&path) {
                 return Err(refuse("sync folder", &path, ErrorKind::NotFound));
             }
@@ -267,7 +267,7 @@ impl FileSystem for SimulatedDisk {
                 Some(Fault::SyncLies) => state.events.add(Event::SyncLied),
                 Some(Fault::SyncDropsPages(number) | Fault::SyncKeepsPages(number)) => {
                     state.events.add(Event::ErrorInjected);
-                    return Err(state.fail_sync("sync folder", &path, number));
+                    return Err(fail_sync("sync folder", &path, number));
                 }
                 _ => state.sync_names(&path),
             }

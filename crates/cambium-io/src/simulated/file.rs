@@ -11,7 +11,7 @@ use super::disk::{SimulatedDisk, full};
 use super::events::Event;
 use super::faults::{ErrorNumber, Fault};
 use super::node::{Change, Fate, Node};
-use super::state::State;
+use super::state::{State, fail, fail_sync};
 use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
 use crate::memory::file::{DIRECT_ALIGNMENT, check_direct, check_range};
 use crate::memory::tree::refuse;
@@ -60,7 +60,7 @@ impl SimulatedFile {
         self.check(operation, offset, length)?;
         self.disk.probe(Moment::BeforeOperation);
         let mut state = self.disk.shared.lock();
-        state.admit(event, operation, &self.path, (offset, length))?;
+        state.admit(event, operation, &self.path)?;
         run(&mut state)
     }
 
@@ -110,7 +110,7 @@ impl SimulatedFile {
                 state.events.add(Event::ErrorInjected);
                 state.events.add(Event::PartialWrite);
                 self.store(state, &buffer[..part], offset, Fate::Kept)?;
-                Err(state.fail("write", &self.path, number))
+                Err(fail("write", &self.path, number))
             }
             Fault::PhantomWrite => {
                 state.events.add(Event::PhantomWrite);
@@ -138,19 +138,19 @@ impl SimulatedFile {
 
     fn sync_or_fail(&self, sync: impl FnOnce(&mut Node)) -> Result<()> {
         let mut state = self.disk.shared.lock();
-        match state.admit(Event::SyncData, "sync", &self.path, (0, 0))? {
+        match state.admit(Event::SyncData, "sync", &self.path)? {
             Some(Fault::SyncLies) => state.events.add(Event::SyncLied),
             Some(Fault::SyncDropsPages(number)) => {
                 state.events.add(Event::ErrorInjected);
                 state.events.add(Event::SyncDroppedPages);
                 state.drop_pages(self.node);
-                return Err(state.fail_sync("sync", &self.path, number));
+                return Err(fail_sync("sync", &self.path, number));
             }
             Some(Fault::SyncKeepsPages(number)) => {
                 state.events.add(Event::ErrorInjected);
                 state.events.add(Event::SyncKeptPages);
                 state.keep_pages(self.node);
-                return Err(state.fail_sync("sync", &self.path, number));
+                return Err(fail_sync("sync", &self.path, number));
             }
             _ => sync(state.node_mut(self.node)),
         }
@@ -188,8 +188,7 @@ impl File for SimulatedFile {
         }
         crate::sync::point();
         let mut state = self.disk.shared.lock();
-        let detail = (offset, buffer.len() as u64);
-        state.admit(Event::Read, "read", &self.path, detail)?;
+        state.admit(Event::Read, "read", &self.path)?;
         if state.short_transfers && buffer.len() > 1 {
             state.events.add(Event::ShortTransfer);
         }
@@ -198,7 +197,7 @@ impl File for SimulatedFile {
         };
         if node.is_unreadable(offset, buffer.len() as u64) {
             state.events.add(Event::SectorUnreadable);
-            return Err(state.fail("read", &self.path, ErrorNumber::InputOutput));
+            return Err(fail("read", &self.path, ErrorNumber::InputOutput));
         }
         if self.options.direct && node.diverged {
             return Ok(node.device_image().read(buffer, offset));
@@ -213,12 +212,11 @@ impl File for SimulatedFile {
         }
         self.disk.probe(Moment::BeforeOperation);
         let mut state = self.disk.shared.lock();
-        let detail = (offset, buffer.len() as u64);
-        let fault = state.admit(Event::Write, "write", &self.path, detail)?;
+        let fault = state.admit(Event::Write, "write", &self.path)?;
         let node = state.node(self.node);
         if node.is_some_and(|node| node.needs_unreadable(offset, buffer.len() as u64)) {
             state.events.add(Event::SectorUnreadable);
-            return Err(state.fail("write", &self.path, ErrorNumber::InputOutput));
+            return Err(fail("write", &self.path, ErrorNumber::InputOutput));
         }
         match fault {
             None => self.store(&mut state, buffer, offset, Fate::Kept),

@@ -35,7 +35,6 @@ pub(super) struct State {
     pub(super) short_transfers: bool,
     /// Files can have several names and share blocks.
     pub(super) shares: Sharing,
-    pub(super) trace: Option<Vec<String>>,
     pub(super) events: Arc<Events>,
 }
 
@@ -56,7 +55,6 @@ impl State {
             generator: Generator::new(seed),
             short_transfers: false,
             shares: Sharing::Blocks,
-            trace: None,
             events,
         }
     }
@@ -68,19 +66,9 @@ impl State {
         event: Event,
         operation: &'static str,
         path: &Path,
-        detail: (u64, u64),
     ) -> Result<Option<Fault>> {
         self.operations += 1;
         self.events.add(event);
-        let number = self.operations;
-        self.note(|| {
-            format!(
-                "{number} {operation} /{} {} {}",
-                strip(path),
-                detail.0,
-                detail.1
-            )
-        });
         let class = OperationClass::of(event);
         let mut met = None;
         self.rules.retain_mut(|armed| {
@@ -94,40 +82,11 @@ impl State {
             Some(Fault::Error(number)) => {
                 self.events.add(Event::ErrorInjected);
                 Err(match class {
-                    OperationClass::Sync => self.fail_sync(operation, path, number),
-                    _ => self.fail(operation, path, number),
+                    OperationClass::Sync => fail_sync(operation, path, number),
+                    _ => fail(operation, path, number),
                 })
             }
             other => Ok(other),
-        }
-    }
-
-    /// An error that was injected, noted in the trace.
-    pub(super) fn fail(
-        &mut self,
-        operation: &'static str,
-        path: &Path,
-        number: ErrorNumber,
-    ) -> Error {
-        self.note(|| format!("  fails: {number:?}"));
-        Error::io(operation, path, number.to_error())
-    }
-
-    /// The same of a sync.
-    pub(super) fn fail_sync(
-        &mut self,
-        operation: &'static str,
-        path: &Path,
-        number: ErrorNumber,
-    ) -> Error {
-        self.note(|| format!("  fails: {number:?}"));
-        Error::sync(operation, path, number.to_error())
-    }
-
-    /// Adds a line to the trace, if there is one.
-    pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
-        if let Some(trace) = &mut self.trace {
-            trace.push(line());
         }
     }
 
@@ -295,7 +254,12 @@ impl State {
     }
 }
 
-/// A path without its leading slash, for the trace.
-pub(super) fn strip(path: &Path) -> std::path::Display<'_> {
-    path.strip_prefix("/").unwrap_or(path).display()
+/// An error that was injected.
+pub(super) fn fail(operation: &'static str, path: &Path, number: ErrorNumber) -> Error {
+    Error::io(operation, path, number.to_error())
+}
+
+/// The same of a sync.
+pub(super) fn fail_sync(operation: &'static str, path: &Path, number: ErrorNumber) -> Error {
+    Error::sync(operation, path, number.to_error())
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_io::batch::read_all;
+use cambium_io::simulated::Generator;
 use cambium_io::{
     AlignedBuffer, BatchOptions, File, FileSystem, OpenOptions, ReadBackend, ReadQueue,
     ReadRequest, RealFileSystem,
@@ -14,20 +15,8 @@ const BACKENDS: [ReadBackend; 3] = [ReadBackend::Sync, ReadBackend::Aio, ReadBac
 /// Not a multiple of any sector, so that reads cross the end.
 const FILE_BYTES: usize = (1 << 20) + 777;
 
-/// A small generator (xorshift), so that a failure repeats.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
-
 fn content() -> Vec<u8> {
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut random = Generator::new(0x9E37_79B9_7F4A_7C15);
     (0..FILE_BYTES).map(|_| random.below(256) as u8).collect()
 }
 
@@ -61,7 +50,7 @@ fn open(path: &Path, direct: bool) -> Option<Arc<dyn File>> {
 /// across the end of the file and some beyond it.
 fn random_requests(file: &Arc<dyn File>, count: usize) -> Vec<ReadRequest> {
     let unit = file.alignment().offset as u64;
-    let mut random = Random(count as u64 + unit);
+    let mut random = Generator::new(count as u64 + unit);
     (0..count)
         .map(|tag| {
             let (offset, length) = if unit == 1 {

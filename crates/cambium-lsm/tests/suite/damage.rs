@@ -8,6 +8,7 @@ use cambium_base::FileIdentity;
 use cambium_base::checksum::ChecksumSeed;
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_lsm::decoders;
+use cambium_testkit::mutation::mutated;
 
 use crate::support::{World, all_keys, key, tiny_options};
 
@@ -177,25 +178,6 @@ fn a_table_of_another_place_is_not_taken_for_one() {
     assert!(disk.replace_contents(&tables[1], &other));
     let what = read_all(&disk, &world).unwrap_err();
     assert!(what.contains("belongs to file"), "{what}");
-}
-
-/// Changes some bytes, cuts, or repeats.
-fn mutated(generator: &mut Generator, bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    for _ in 0..1 + generator.below(4) {
-        if bytes.is_empty() {
-            break;
-        }
-        let at = generator.below(bytes.len() as u64) as usize;
-        match generator.below(6) {
-            0 => bytes.truncate(at),
-            1 => bytes[at] = 0xff,
-            2 => bytes[at] = 0,
-            3 => bytes.extend_from_within(at..),
-            _ => bytes[at] ^= 1 << generator.below(8),
-        }
-    }
-    bytes
 }
 
 /// Decoders answer or refuse; they never panic, loop, or take memory that the

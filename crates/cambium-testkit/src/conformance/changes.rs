@@ -67,6 +67,10 @@ fn behind_a_snapshot(bench: &Bench) -> Outcome {
         .move_consumer("mirror", Some(SequenceNumber::ZERO));
     consumer.or_fail("making a consumer")?;
     let mut mirrors = Vec::new();
+    let people = match bench.capabilities.namespaces {
+        true => bench.store.namespace("people").or_fail("namespace")?,
+        false => bench.store.clone(),
+    };
     for number in 0..60 {
         let durability = match number % 7 {
             0 => Durability::Synced,
@@ -75,9 +79,10 @@ fn behind_a_snapshot(bench: &Bench) -> Outcome {
         };
         let key = bench.key(number % 9);
         let value = format!("value {number}");
+        let store = [&bench.store, &people][usize::from(number % 4 == 1)];
         let written = match number % 5 {
-            4 => bench.store.delete(&key, durability),
-            _ => bench.store.put(&key, value.as_bytes(), durability),
+            4 => store.delete(&key, durability),
+            _ => store.put(&key, value.as_bytes(), durability),
         };
         written.or_fail("write")?;
         if number % 10 == 3 {

@@ -3,13 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use cambium_api::{
-    ChangeOptions, CompactOptions, Durability, Error, KeyRange, SequenceNumber, WriteBatch,
-};
+use cambium_api::{ChangeOptions, Error, KeyRange, Operation, SequenceNumber, WriteBatch};
 
 use super::changes::{ALL, SYNCED, expect_same};
-use super::threads::guard;
-use super::{Bench, Case, OrFail, Outcome};
+use super::threads::{PAIRS, guard, write_pairs};
+use super::{Bench, Case, OrFail, Outcome, expect};
 use crate::following::Mirror;
 
 pub(super) const CASES: &[Case] = &[(
@@ -17,7 +15,6 @@ pub(super) const CASES: &[Case] = &[(
     followers,
 )];
 
-const PAIRS: u64 = 8;
 const WRITERS: u64 = 3;
 const ROUNDS: u64 = 250;
 
@@ -44,11 +41,18 @@ const FOLLOWERS: [Follower; 3] = [
     },
 ];
 
+/// Begins when the writers are done, and finds all that they wrote.
+const LATE: Follower = Follower {
+    consumer: Some("late"),
+    options: ALL,
+};
+
 fn followers(bench: &Bench) -> Outcome {
     if !bench.capabilities.changes {
         return Ok(());
     }
-    for name in FOLLOWERS.iter().filter_map(|follower| follower.consumer) {
+    let all = FOLLOWERS.iter().chain([&LATE]);
+    for name in all.filter_map(|follower| follower.consumer) {
         let made = bench.store.move_consumer(name, Some(SequenceNumber::ZERO));
         made.or_fail("making a consumer")?;
     }
@@ -60,7 +64,7 @@ fn followers(bench: &Bench) -> Outcome {
             .collect();
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
-                scope.spawn(move || guard(stop, || write_pairs(bench, stop, rounds, writer)))
+                scope.spawn(move || guard(stop, || change_pairs(bench, stop, rounds, writer)))
             })
             .collect();
         let mut outcomes: Vec<_> = writers.into_iter().map(|thread| thread.join()).collect();
@@ -73,46 +77,42 @@ fn followers(bench: &Bench) -> Outcome {
             .map(|outcome| outcome.unwrap_or_else(panicked))
             .collect()
     });
-    outcomes.into_iter().collect()
+    outcomes.into_iter().collect::<Outcome>()?;
+    LATE.run(bench, stop)
+}
+
+/// True for steps that delete; engines may leave out deletes of what is not there.
+fn deletes(step: u64) -> bool {
+    matches!(step % 8, 5 | 6)
 }
 
 /// Both keys of a pair always have the same value, or none.
-fn write_pairs(bench: &Bench, stop: &AtomicBool, rounds: &AtomicU64, writer: u64) -> Outcome {
-    for step in 0..ROUNDS {
-        if stop.load(Ordering::Acquire) {
-            break;
-        }
-        let round = rounds.fetch_add(1, Ordering::Relaxed) + 1;
-        let pair = 2 * ((writer + step) % PAIRS);
-        let keys = [bench.key(pair), bench.key(pair + 1)];
-        let mut batch = WriteBatch::new();
-        match step % 8 {
-            5 if bench.capabilities.ordered => {
-                batch.delete_range(KeyRange::between(&keys[0], &bench.key(pair + 2)));
-            }
-            5 | 6 => {
-                batch.delete(&keys[0]).delete(&keys[1]);
-            }
-            _ => {
-                let value = format!("round {round}{}", ".".repeat((round % 90) as usize));
-                for key in &keys {
-                    batch.put(key, value.as_bytes());
+fn change_pairs(bench: &Bench, stop: &AtomicBool, rounds: &AtomicU64, writer: u64) -> Outcome {
+    write_pairs(
+        bench,
+        stop,
+        (writer, rounds),
+        ROUNDS,
+        |step, round, pair| {
+            let keys = [bench.key(pair), bench.key(pair + 1)];
+            let mut batch = WriteBatch::new();
+            match step % 8 {
+                5 if bench.capabilities.ordered => {
+                    batch.delete_range(KeyRange::between(&keys[0], &bench.key(pair + 2)));
+                }
+                _ if deletes(step) => {
+                    batch.delete(&keys[0]).delete(&keys[1]);
+                }
+                _ => {
+                    let value = format!("round {round}{}", ".".repeat((round % 90) as usize));
+                    for key in &keys {
+                        batch.put(key, value.as_bytes());
+                    }
                 }
             }
-        }
-        let durability = match step % 16 {
-            0 => Durability::Synced,
-            1..=8 => Durability::Written,
-            _ => Durability::Buffered,
-        };
-        bench.store.write(batch, durability).or_fail("write")?;
-        if step % 100 == 50 {
-            let options = CompactOptions::default();
-            bench.store.compact(&options, &()).or_fail("compact")?;
-        }
-        bench.store.step(1 << 16).or_fail("step")?;
-    }
-    Ok(())
+            batch
+        },
+    )
 }
 
 impl Follower {
@@ -140,7 +140,7 @@ impl Follower {
             Err(Error::HistoryLost { .. }) if self.consumer.is_none() => return Ok(false),
             other => other.or_fail("changes")?,
         };
-        let mut count = 0;
+        let (mut count, mut puts) = (0, 0);
         loop {
             // Read before the feed is: nothing is written behind it.
             let is_last = stop.load(Ordering::Acquire);
@@ -155,6 +155,8 @@ impl Follower {
                 }
                 mirror.apply(&batch).or_fail("a batch")?;
                 expect_pairs(bench, mirror)?;
+                let first = batch.changes.first().map(|change| &change.operation);
+                puts += u64::from(matches!(first, Some(Operation::Put { .. })));
                 count += 1;
                 if let Some(name) = self.consumer.filter(|_| count % 40 == 0) {
                     let moved = bench.store.move_consumer(name, Some(mirror.at));
@@ -162,6 +164,10 @@ impl Follower {
                 }
             }
             if is_last {
+                if self.consumer.is_some() {
+                    let written = (0..ROUNDS).filter(|step| !deletes(*step)).count() as u64;
+                    expect("batches that put", puts, WRITERS * written)?;
+                }
                 return Ok(true);
             }
             std::thread::yield_now();

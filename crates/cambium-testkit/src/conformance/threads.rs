@@ -19,7 +19,7 @@ pub(super) const CASES: &[Case] = &[
     ("writers do not lose each other's writes", many_writers),
 ];
 
-const PAIRS: u64 = 8;
+pub(super) const PAIRS: u64 = 8;
 const WRITERS: u64 = 3;
 const READERS: u64 = 3;
 const ROUNDS: u64 = 300;
@@ -52,16 +52,21 @@ pub(super) fn guard(stop: &AtomicBool, run: impl FnOnce() -> Outcome) -> Outcome
     outcome
 }
 
-fn write_pairs(bench: &Bench, stop: &AtomicBool, rounds: &AtomicU64, writer: u64) -> Outcome {
-    for step in 0..ROUNDS {
+/// Writes batches of two keys for as long as nothing fails; `fill` makes the batch of a step,
+/// of the round, and of the pair whose first key is given.
+pub(super) fn write_pairs(
+    bench: &Bench,
+    stop: &AtomicBool,
+    (writer, rounds): (u64, &AtomicU64),
+    steps: u64,
+    fill: impl Fn(u64, u64, u64) -> WriteBatch,
+) -> Outcome {
+    for step in 0..steps {
         if stop.load(Ordering::Acquire) {
             break;
         }
         let round = rounds.fetch_add(1, Ordering::Relaxed) + 1;
-        let first = 2 * ((writer + step) % PAIRS);
-        let mut batch = WriteBatch::new();
-        batch.put(&bench.key(first), &value(first, round));
-        batch.put(&bench.key(first + 1), &value(first + 1, round));
+        let batch = fill(step, round, 2 * ((writer + step) % PAIRS));
         let durability = match step % 16 {
             0 => Durability::Synced,
             1..=8 => Durability::Written,
@@ -75,6 +80,16 @@ fn write_pairs(bench: &Bench, stop: &AtomicBool, rounds: &AtomicU64, writer: u64
         bench.store.step(1 << 16).or_fail("step")?;
     }
     Ok(())
+}
+
+/// Both keys get values of the round.
+fn put_pairs(bench: &Bench, stop: &AtomicBool, rounds: &AtomicU64, writer: u64) -> Outcome {
+    write_pairs(bench, stop, (writer, rounds), ROUNDS, |_, round, first| {
+        let mut batch = WriteBatch::new();
+        batch.put(&bench.key(first), &value(first, round));
+        batch.put(&bench.key(first + 1), &value(first + 1, round));
+        batch
+    })
 }
 
 fn read_pairs(bench: &Bench, stop: &AtomicBool, reader: u64) -> Outcome {
@@ -120,7 +135,7 @@ fn readers_and_writers(bench: &Bench) -> Outcome {
             .collect();
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
-                scope.spawn(move || guard(stop, || write_pairs(bench, stop, rounds, writer)))
+                scope.spawn(move || guard(stop, || put_pairs(bench, stop, rounds, writer)))
             })
             .collect();
         let mut outcomes: Vec<_> = writers.into_iter().map(|thread| thread.join()).collect();

@@ -122,60 +122,6 @@ impl MemoryStore {
         })
     }
 
-    fn write_checked(
-        &self,
-        preconditions: &[Precondition],
-        unchanged: Option<Arc<ReadSet>>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.core.check_open()?;
-        batch.check_limits()?;
-        for (namespace, _) in batch.operations() {
-            if let Some(name) = namespace {
-                cambium_api::engine::default_namespace_only(ENGINE, name)?;
-            }
-        }
-        let bug = self.core.bug();
-        let mut writer = self.core.writer()?;
-        writer.check_sound()?;
-        let mut moment = self.core.now()?;
-        for (index, precondition) in preconditions.iter().enumerate() {
-            let current = moment.map.get(precondition.key());
-            if !precondition.holds(current.map(|slot| slot.value.as_slice())) {
-                return Err(Error::PreconditionFailed { index });
-            }
-        }
-        if let Some(reads) = unchanged {
-            self.core.recent.check(&self.compared(&reads, &batch))?;
-        }
-        let mut changes = Vec::new();
-        for (_, operation) in batch.into_operations() {
-            moment.resolve(operation, &mut changes);
-        }
-        let keep = writer.log.buffered();
-        let first = moment.sequence.next();
-        if !changes.is_empty() {
-            writer.log.append(first, &changes);
-        }
-        for change in &changes {
-            moment.apply(change);
-        }
-        let sequence = moment.sequence;
-        let keys = changes.iter().map(|change| Written::Key(0, &change.key));
-        self.core.recent.note(keys.map(|key| (sequence.0, key)));
-        writer.secure(durability, keep, bug)?;
-        self.core.publish(moment);
-        let mut history = self.core.history();
-        if !changes.is_empty() {
-            history.add(first, changes);
-        }
-        if durability == Durability::Synced {
-            history.synced = sequence;
-        }
-        Ok(sequence)
-    }
-
     /// A transaction's reads, without those that a seeded bug ignores.
     fn compared(&self, reads: &ReadSet, batch: &WriteBatch) -> ReadSet {
         let keeps_keys = self.core.bug() != Some(Bug::UpdateLost);
@@ -308,17 +254,58 @@ impl Engine for MemoryStore {
         }
     }
 
-    fn write(&self, batch: WriteBatch, durability: Durability) -> Result<SequenceNumber> {
-        self.write_checked(&[], None, batch, durability)
-    }
-
-    fn write_if(
+    fn write_checked(
         &self,
         preconditions: &[Precondition],
+        unchanged: Option<Arc<ReadSet>>,
         batch: WriteBatch,
         durability: Durability,
     ) -> Result<SequenceNumber> {
-        self.write_checked(preconditions, None, batch, durability)
+        self.core.check_open()?;
+        batch.check_limits()?;
+        for (namespace, _) in batch.operations() {
+            if let Some(name) = namespace {
+                cambium_api::engine::default_namespace_only(ENGINE, name)?;
+            }
+        }
+        let bug = self.core.bug();
+        let mut writer = self.core.writer()?;
+        writer.check_sound()?;
+        let mut moment = self.core.now()?;
+        for (index, precondition) in preconditions.iter().enumerate() {
+            let current = moment.map.get(precondition.key());
+            if !precondition.holds(current.map(|slot| slot.value.as_slice())) {
+                return Err(Error::PreconditionFailed { index });
+            }
+        }
+        if let Some(reads) = unchanged {
+            self.core.recent.check(&self.compared(&reads, &batch))?;
+        }
+        let mut changes = Vec::new();
+        for (_, operation) in batch.into_operations() {
+            moment.resolve(operation, &mut changes);
+        }
+        let keep = writer.log.buffered();
+        let first = moment.sequence.next();
+        if !changes.is_empty() {
+            writer.log.append(first, &changes);
+        }
+        for change in &changes {
+            moment.apply(change);
+        }
+        let sequence = moment.sequence;
+        let keys = changes.iter().map(|change| Written::Key(0, &change.key));
+        self.core.recent.note(keys.map(|key| (sequence.0, key)));
+        writer.secure(durability, keep, bug)?;
+        self.core.publish(moment);
+        let mut history = self.core.history();
+        if !changes.is_empty() {
+            history.add(first, changes);
+        }
+        if durability == Durability::Synced {
+            history.synced = sequence;
+        }
+        Ok(sequence)
     }
 
     fn track_writes(&self) -> Result<()> {
@@ -330,15 +317,6 @@ impl Engine for MemoryStore {
         self.core.check_open()?;
         // The write compares all of them.
         Ok(reads.since)
-    }
-
-    fn write_unchanged(
-        &self,
-        reads: Arc<ReadSet>,
-        batch: WriteBatch,
-        durability: Durability,
-    ) -> Result<SequenceNumber> {
-        self.write_checked(&[], Some(reads), batch, durability)
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {

@@ -35,45 +35,46 @@ mod writer;
 pub use engine::MemoryStore;
 pub use open::MemoryKind;
 
-/// Rules that can be broken to see whether the suites notice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bug {
-    /// Records are believed without their checksum.
-    NoChecksum,
-    /// Appending goes on behind a torn tail instead of in its place.
-    TornTailKept,
-    /// Each operation of a batch is a record of its own.
-    BatchSplit,
-    /// A synced write is not synced.
-    SyncSkipped,
-    /// A delete is not logged.
-    DeleteUnlogged,
-    /// A compaction renames its file before syncing it.
-    RenameBeforeSync,
-    /// A new or renamed file's folder is not synced.
-    FolderUnsynced,
-    /// Sequence numbers begin at 1 after each opening.
-    SequenceReused,
-    /// Writes go on after a failed sync.
-    SyncRetried,
-    /// A compaction forgets deletes: what it carries over is all ever written.
-    CompactionRevives,
-    /// An opening takes what it reads for durable.
-    CacheTrusted,
-    /// An opening for reading alone cuts a torn tail off.
-    ReaderCuts,
-    /// A transaction commits whatever was written since it read.
-    UpdateLost,
-    /// Only keys that a transaction also writes are compared.
-    WriteSkew,
-    /// Ranges that a transaction read are not compared.
-    Phantom,
-    /// A feed shows a batch in pieces.
-    FeedSplitsBatches,
-    /// A feed of synced batches shows others too.
-    FeedShowsUnsynced,
-    /// A compaction does not mind consumers of changes.
-    HistoryDropped,
+cambium_base::named! {
+    /// Rules that can be broken to see whether the suites notice.
+    pub enum Bug {
+        /// Records are believed without their checksum.
+        NoChecksum = "no_checksum",
+        /// Appending goes on behind a torn tail instead of in its place.
+        TornTailKept = "torn_tail_kept",
+        /// Each operation of a batch is a record of its own.
+        BatchSplit = "batch_split",
+        /// A synced write is not synced.
+        SyncSkipped = "sync_skipped",
+        /// A delete is not logged.
+        DeleteUnlogged = "delete_unlogged",
+        /// A compaction renames its file before syncing it.
+        RenameBeforeSync = "rename_before_sync",
+        /// A new or renamed file's folder is not synced.
+        FolderUnsynced = "folder_unsynced",
+        /// Sequence numbers begin at 1 after each opening.
+        SequenceReused = "sequence_reused",
+        /// Writes go on after a failed sync.
+        SyncRetried = "sync_retried",
+        /// A compaction forgets deletes: what it carries over is all ever written.
+        CompactionRevives = "compaction_revives",
+        /// An opening takes what it reads for durable.
+        CacheTrusted = "cache_trusted",
+        /// An opening for reading alone cuts a torn tail off.
+        ReaderCuts = "reader_cuts",
+        /// A transaction commits whatever was written since it read.
+        UpdateLost = "update_lost",
+        /// Only keys that a transaction also writes are compared.
+        WriteSkew = "write_skew",
+        /// Ranges that a transaction read are not compared.
+        Phantom = "phantom",
+        /// A feed shows a batch in pieces.
+        FeedSplitsBatches = "feed_splits_batches",
+        /// A feed of synced batches shows others too.
+        FeedShowsUnsynced = "feed_shows_unsynced",
+        /// A compaction does not mind consumers of changes.
+        HistoryDropped = "history_dropped",
+    }
 }
 
 impl Bug {
@@ -85,27 +86,5 @@ impl Bug {
         "feed_splits_batches",
         "feed_shows_unsynced",
         "history_dropped",
-    ];
-
-    /// Every one, with its name.
-    pub const ALL: [(Bug, &'static str); 18] = [
-        (Bug::NoChecksum, "no_checksum"),
-        (Bug::TornTailKept, "torn_tail_kept"),
-        (Bug::BatchSplit, "batch_split"),
-        (Bug::SyncSkipped, "sync_skipped"),
-        (Bug::DeleteUnlogged, "delete_unlogged"),
-        (Bug::RenameBeforeSync, "rename_before_sync"),
-        (Bug::FolderUnsynced, "folder_unsynced"),
-        (Bug::SequenceReused, "sequence_reused"),
-        (Bug::SyncRetried, "sync_retried"),
-        (Bug::CompactionRevives, "compaction_revives"),
-        (Bug::CacheTrusted, "cache_trusted"),
-        (Bug::ReaderCuts, "reader_cuts"),
-        (Bug::UpdateLost, "update_lost"),
-        (Bug::WriteSkew, "write_skew"),
-        (Bug::Phantom, "phantom"),
-        (Bug::FeedSplitsBatches, "feed_splits_batches"),
-        (Bug::FeedShowsUnsynced, "feed_shows_unsynced"),
-        (Bug::HistoryDropped, "history_dropped"),
     ];
 }

@@ -13,6 +13,7 @@ use cambium_api::{
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::golden::contents;
+use cambium_testkit::stores::threaded;
 use cambium_wisckey::Wisckey;
 
 use crate::support::work_until_idle;
@@ -226,10 +227,7 @@ fn snapshots_and_cursors_outlive_the_collection_of_their_values() {
 
 #[test]
 fn reads_beside_collection_by_threads_never_fail() {
-    let environment = Environment {
-        executor: Environment::real().executor,
-        ..Environment::memory()
-    };
+    let environment = threaded();
     let store = create(&environment);
     let mut state = State::new();
     fill(&*store, &mut state, 100, 0);

@@ -2,7 +2,7 @@
 //! with constants so small that every path is met, in memory and with background
 //! tasks.
 
-use cambium_io::Environment;
+use cambium_testkit::stores::threaded;
 use cambium_testkit::{Breakage, Conformance};
 use cambium_wisckey::Wisckey;
 
@@ -82,14 +82,6 @@ fn inline_values_and_compressed_tables_conform() {
         .opening("inline_bytes", "512")
         .opening("compression", "lz4")
         .run();
-}
-
-/// Memory below, threads above: background work meets readers and writers.
-fn threaded() -> Environment {
-    Environment {
-        executor: Environment::real().executor,
-        ..Environment::memory()
-    }
 }
 
 #[test]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use cambium_api::{
     CompactOptions, Durability, Engine, EngineKind, FindingKind, KeyRange, OptionValues, Reader,
 };
+use cambium_io::Environment;
 use cambium_io::simulated::SimulatedDisk;
-use cambium_io::{Environment, StepOutcome};
 use cambium_testkit::golden::contents;
 use cambium_wisckey::Wisckey;
 
-use crate::support::number;
+use crate::support::{number, work_until_idle};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -61,24 +61,14 @@ fn is_same(reader: &dyn Reader, state: &State) {
     assert!(contents(reader) == expected, "entries differ");
 }
 
-/// Every table compacted into the last level: each overwritten value is dropped.
-fn settle(store: &dyn Engine) {
-    for _ in 0..100_000 {
-        if store.step(1 << 20).unwrap() != StepOutcome::Again {
-            return;
-        }
-    }
-    panic!("background work does not end");
-}
-
 /// Two of three values are written again, so often that compactions see it.
 fn overwritten(store: &dyn Engine, state: &mut State) {
     (0..60).for_each(|number| put(store, state, number, 0));
-    settle(store);
+    work_until_idle(store);
     for round in 1..4 {
         let again = (0..60).filter(|number| number % 3 != 0);
         again.for_each(|number| put(store, state, number, round));
-        settle(store);
+        work_until_idle(store);
     }
 }
 
@@ -138,7 +128,7 @@ fn small_values_that_die_side_by_side_become_few_holes() {
             let key = key(number);
             store.put(&key, &value, Durability::Written).unwrap();
         }
-        settle(&*store);
+        work_until_idle(&*store);
     };
     fill(0..1000, b's');
     let range = KeyRange::between(&key(100), &key(400));

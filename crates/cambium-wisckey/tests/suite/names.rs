@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{
-    ChangeOptions, CompactOptions, Durability, Engine, EngineKind, OptionValues, SequenceNumber,
-};
+use cambium_api::{CompactOptions, Durability, Engine, EngineKind, OptionValues};
 use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_wisckey::Wisckey;
@@ -150,29 +148,4 @@ fn a_dropped_namespace_stays_away_after_a_crash() {
     assert!(!comes_back(&[]));
     let bug = ("seeded_bug", "namespace_drop_unnoted");
     assert!(comes_back(&[bug]), "not found");
-}
-
-#[test]
-fn changes_of_a_dropped_namespace_have_its_name_after_reopening() {
-    let disk = SimulatedDisk::new(1);
-    let store = create(&disk, &[("collection", "off")]);
-    let people = store.namespace("people").unwrap();
-    people.put(b"ada", &[1; 90], Durability::Written).unwrap();
-    store.drop_namespace("people").unwrap();
-    let again = store.namespace("people").unwrap();
-    again.put(b"bob", &[2; 90], Durability::Written).unwrap();
-    drop((people, again));
-    store.close().unwrap();
-    let store = open(&disk, &[("collection", "off")]);
-    let mut feed = store
-        .changes(SequenceNumber::ZERO, ChangeOptions::default())
-        .unwrap();
-    let mut changes = 0;
-    while let Some(batch) = feed.next().unwrap() {
-        for change in batch.changes {
-            assert_eq!(change.namespace.as_deref(), Some("people"));
-            changes += 1;
-        }
-    }
-    assert_eq!(changes, 3);
 }

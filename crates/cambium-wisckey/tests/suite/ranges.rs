@@ -11,6 +11,7 @@ use cambium_api::{
 };
 use cambium_io::simulated::SimulatedDisk;
 use cambium_io::{Environment, OpenOptions};
+use cambium_testkit::stores::threaded;
 use cambium_wisckey::Wisckey;
 
 const FOLDER: &str = "/store";
@@ -73,13 +74,7 @@ fn value_reads(store: &dyn Engine) -> u64 {
 #[test]
 fn every_way_of_reading_answers_the_same_in_both_directions_while_values_move() {
     for way in WAYS {
-        let environments = [
-            simulated(),
-            Environment {
-                executor: Environment::real().executor,
-                ..Environment::memory()
-            },
-        ];
+        let environments = [simulated(), threaded()];
         for environment in environments {
             let (store, state) = filled(&environment, way);
             let expected: Vec<_> = state.into_iter().collect();

@@ -2,6 +2,7 @@
 
 use cambium_api::{Engine, OptionValues};
 use cambium_io::StepOutcome;
+pub use cambium_testkit::stores::number;
 
 /// Options, and some of them changed.
 pub fn options_of(base: &[(&str, &str)], changes: &[(&str, &str)]) -> OptionValues {
@@ -10,11 +11,6 @@ pub fn options_of(base: &[(&str, &str)], changes: &[(&str, &str)]) -> OptionValu
         options.set(name, value);
     }
     options
-}
-
-/// A figure of the store's statistics.
-pub fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
 }
 
 /// Takes steps until there is no work.

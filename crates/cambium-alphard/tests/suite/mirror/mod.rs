@@ -16,6 +16,7 @@ use cambium_io::{Environment, File, FileLock, FileSystem, LockMode, OpenOptions,
 use cambium_testkit::crash::{FAULTS, POWER_CUTS};
 use cambium_testkit::ending::{self, without};
 use cambium_testkit::layer::{FileSystemLayer, Layered};
+use cambium_testkit::stores::{entries as contents, number, threaded};
 use cambium_testkit::{Conformance, CrashSuite, DamageSuite, each_bug_is_found};
 
 const PATH: &str = "/store";
@@ -60,19 +61,6 @@ fn open_without(disk: &SimulatedDisk, member: usize) -> Result<Arc<dyn Engine>> 
     open_in(&without(&environment, Path::new(MEMBERS[member]), 0))
 }
 
-fn contents(store: &dyn Engine) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut cursor = store.iterate(Default::default(), None).unwrap();
-    let mut found = BTreeMap::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        found.insert(entry.key.to_vec(), entry.value.to_vec());
-    }
-    found
-}
-
-fn number(store: &dyn Engine, name: &str) -> u64 {
-    store.stats().unwrap().number(name).unwrap()
-}
-
 fn bring_up_to_date(store: &dyn Engine) {
     while store.step(1 << 20).unwrap() == StepOutcome::Again {}
 }
@@ -109,10 +97,6 @@ fn a_pair_conforms() {
 /// Memory below, threads above: background work meets readers and writers.
 #[test]
 fn a_pair_with_background_work_conforms() {
-    let threaded = || Environment {
-        executor: Environment::real().executor,
-        ..Environment::memory()
-    };
     Conformance::new(&Alphard)
         .creation("size", "64MiB")
         .creation("mirror", "mirror")

@@ -1,16 +1,16 @@
 //! What the tests of the change feed have in common.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{
-    ChangeBatch, ChangeFeed, ChangeOptions, Durability, Engine, EngineKind, Error, IterationOrder,
-    KeyRange, Operation, OptionValues, Reader, Result, SequenceNumber, WriteBatch,
+    ChangeFeed, ChangeOptions, Durability, Engine, EngineKind, Error, KeyRange, Operation,
+    OptionValues, Result, SequenceNumber, WriteBatch,
 };
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_io::simulated::Generator;
+pub use cambium_testkit::following::{Contents as Model, apply, contents, drain};
 
 pub const PATH: &str = "/store";
 
@@ -53,53 +53,6 @@ pub fn compact(store: &dyn Engine) {
     store.compact(&Default::default(), &()).unwrap();
 }
 
-/// Entries by namespace and key; empty namespaces are left out.
-pub type Model = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
-
-/// What a store holds.
-pub fn contents(store: &dyn Engine) -> Model {
-    let mut all = Model::new();
-    let snapshot = store.snapshot().unwrap();
-    for name in snapshot.namespaces().unwrap() {
-        let of_name = snapshot.namespace(&name).unwrap().unwrap();
-        let entries = entries(&*of_name);
-        if !entries.is_empty() {
-            all.insert(name, entries);
-        }
-    }
-    all
-}
-
-fn entries(reader: &(impl Reader + ?Sized)) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut cursor = reader.iterate(IterationOrder::Key, None).unwrap();
-    let mut entries = BTreeMap::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        entries.insert(entry.key.to_vec(), entry.value.to_vec());
-    }
-    entries
-}
-
-/// Applies a batch to a model.
-pub fn apply(batch: &ChangeBatch, to: &mut Model) {
-    for change in &batch.changes {
-        let name = change.namespace.as_deref().unwrap_or("").to_string();
-        let entries = to.entry(name.clone()).or_default();
-        match &change.operation {
-            Operation::Put { key, value } => _ = entries.insert(key.clone(), value.clone()),
-            Operation::Delete { key } => _ = entries.remove(key),
-            Operation::DeleteRange { range } => entries.retain(|key, _| !contains(range, key)),
-        }
-        if entries.is_empty() {
-            to.remove(&name);
-        }
-    }
-}
-
-fn contains(range: &KeyRange, key: &[u8]) -> bool {
-    range.from.as_deref().is_none_or(|from| from <= key)
-        && range.to.as_deref().is_none_or(|to| key < to)
-}
-
 /// A feed of everything after a number.
 pub fn feed(store: &dyn Engine, after: u64) -> Box<dyn ChangeFeed> {
     let after = SequenceNumber(after);
@@ -109,19 +62,6 @@ pub fn feed(store: &dyn Engine, after: u64) -> Box<dyn ChangeFeed> {
 pub fn synced_feed(store: &dyn Engine, after: u64) -> Box<dyn ChangeFeed> {
     let options = ChangeOptions { synced_only: true };
     store.changes(SequenceNumber(after), options).unwrap()
-}
-
-/// What a feed has now; its batches are in order.
-pub fn drain(feed: &mut dyn ChangeFeed) -> Vec<ChangeBatch> {
-    let mut batches: Vec<ChangeBatch> = Vec::new();
-    while let Some(batch) = feed.next().unwrap() {
-        assert!(batch.first <= batch.last);
-        if let Some(before) = batches.last() {
-            assert!(before.last < batch.first, "{before:?} {batch:?}");
-        }
-        batches.push(batch);
-    }
-    batches
 }
 
 /// The number from which history is whole, of an answer that says so.

@@ -16,6 +16,7 @@ use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, Moment, OperationClass, ProbePoints, SimulatedDisk,
 };
 use cambium_io::{BackgroundLimits, Environment, ReadBackend, StepOutcome};
+use cambium_testkit::stores::threaded;
 
 const PATH: &str = "/store";
 
@@ -290,10 +291,7 @@ fn named_snapshots_may_come_and_go_while_it_compacts() {
 
 #[test]
 fn two_at_once_and_writers_beside_them_lose_nothing() {
-    let environment = Environment {
-        executor: Environment::real().executor,
-        ..Environment::memory()
-    };
+    let environment = threaded();
     let (store, mut model) = filled(&environment);
     let snapshot = store.snapshot().unwrap();
     let before = model.clone();

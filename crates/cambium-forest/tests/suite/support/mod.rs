@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use cambium_api::{IterationOrder, OptionValues, Reader};
+use cambium_api::OptionValues;
+pub use cambium_testkit::stores::entries as contents;
 
 /// What a store should hold.
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -14,14 +15,4 @@ pub fn options(pairs: &[(&str, &str)]) -> OptionValues {
         options.set(name, value);
     }
     options
-}
-
-/// Everything that a reader sees.
-pub fn contents(reader: &dyn Reader) -> Model {
-    let mut cursor = reader.iterate(IterationOrder::Key, None).unwrap();
-    let mut entries = Model::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        entries.insert(entry.key.to_vec(), entry.value.to_vec());
-    }
-    entries
 }

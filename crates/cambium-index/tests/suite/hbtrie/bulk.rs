@@ -4,7 +4,8 @@ use cambium_index::hbtrie::{build, check};
 
 use crate::hbtrie::families::FAMILIES;
 use crate::hbtrie::model::SHAPES;
-use crate::hbtrie::world::{Random, World};
+use crate::hbtrie::world::World;
+use crate::support::Random;
 use cambium_index::hbtrie::{Cursor, LeafRule, Shape, TrieOptions};
 
 #[test]
@@ -18,7 +19,7 @@ fn a_bulk_load_equals_the_model_in_every_shape() {
                 },
                 512,
             );
-            let mut random = Random(9);
+            let mut random = Random::new(9);
             for _ in 0..700 {
                 let key = family(&mut random);
                 let document = world.shelf.add(&key);
@@ -36,7 +37,7 @@ fn a_bulk_load_equals_the_model_in_every_shape() {
 
 #[test]
 fn a_bulk_load_over_several_batches_leaves_full_nodes() {
-    let mut random = Random(10);
+    let mut random = Random::new(10);
     let mut keys: Vec<[u8; 16]> = (0..150_000)
         .map(|_| {
             let mut key = [b'u'; 16];
@@ -89,7 +90,7 @@ fn a_cursor_can_be_kept_and_sent() {
         value
     }
     let mut world = World::new(TrieOptions::default(), 512);
-    let mut random = Random(12);
+    let mut random = Random::new(12);
     let all = (0..800).map(|_| (random.bytes(12), true)).collect();
     world.apply(all);
     let mut cursor = kept(Cursor::new(&world.options, world.root));
@@ -108,7 +109,7 @@ fn a_cursor_can_be_kept_and_sent() {
 /// A leaf tree of many keys, to which the mended rule comes late; answers how many trie
 /// trees it then becomes.
 fn extended_late(count: u64) -> u64 {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut world = World::new(
         TrieOptions {
             chunk_bytes: 8,

@@ -9,7 +9,8 @@ use cambium_index::hbtrie::{
 use cambium_index::{MemoryNodes, Node, NodeAddress, NodeReader, NodeWriter};
 
 use crate::hbtrie::families::FAMILIES;
-use crate::hbtrie::world::{Random, World};
+use crate::hbtrie::world::World;
+use crate::support::Random;
 
 /// Nodes of which some are replaced, over nodes that are sound.
 struct Damaged<'n> {
@@ -158,7 +159,7 @@ fn damaged_nodes_never_panic_or_loop() {
                 chunk_bytes: [1, 8][number % 2],
                 shape: Shape::HbTrie { leaf_extension },
             };
-            let mut random = Random(number as u64 + 77);
+            let mut random = Random::new(number as u64 + 77);
             let mut world = World::new(options, 512);
             world.apply((0..400).map(|_| (family(&mut random), true)).collect());
             for _ in 0..150 {

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use cambium_index::hbtrie::{Change, LeafRule, Shape, TrieOptions, apply, check, dump, find};
 
 use crate::hbtrie::model::SHAPES;
-use crate::hbtrie::world::{Random, World};
+use crate::hbtrie::world::World;
+use crate::support::Random;
 
 const LONGEST: usize = 65_535;
 
@@ -79,7 +80,7 @@ fn longest_keys(random: &mut Random) -> Vec<u8> {
 fn keys_of_65535_bytes_differ_by_their_last_byte_in_every_shape() {
     for shape in SHAPES {
         for (chunk_bytes, node_bytes) in [(8, 4096), (7, 512), (1, 512)] {
-            let mut random = Random(u64::from(chunk_bytes as u32) + 5);
+            let mut random = Random::new(u64::from(chunk_bytes as u32) + 5);
             let mut world = World::new(TrieOptions { chunk_bytes, shape }, node_bytes);
             let last = |byte: u8| {
                 let mut key = vec![b'k'; LONGEST];
@@ -122,7 +123,7 @@ fn a_batch_asks_for_old_keys_once() {
             },
             4096,
         );
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         let keys: Vec<Vec<u8>> = (0..3000).map(|_| random.bytes(24)).collect();
         world.apply(keys.iter().map(|key| (key.clone(), true)).collect());
         world.shelf.asked.store(0, Ordering::Relaxed);
@@ -147,7 +148,7 @@ fn keys_that_end_with_their_piece_are_never_asked_for() {
             shape,
         };
         let mut world = World::new(options, 4096);
-        let mut random = Random(4);
+        let mut random = Random::new(4);
         let keys: Vec<Vec<u8>> = (0..3000).map(|_| random.bytes(bytes)).collect();
         for round in 0..3 {
             let put = |at: usize| round < 2 || at % 2 == 0;
@@ -173,7 +174,7 @@ fn an_unchanged_batch_appends_nothing() {
             shape,
         };
         let mut world = World::new(options, 512);
-        let mut random = Random(6);
+        let mut random = Random::new(6);
         let keys: Vec<Vec<u8>> = (0..500).map(|_| random.bytes(20)).collect();
         world.apply(keys.iter().map(|key| (key.clone(), true)).collect());
         let appended = world.nodes.memory.appended();
@@ -252,7 +253,7 @@ fn figure_6_of_the_paper() {
 fn a_leaf_tree_takes_no_more_for_long_suffixes_than_for_short_ones() {
     let nodes_for = |rest: usize, sorted: bool| {
         let mut world = World::new(TrieOptions::default(), 4096);
-        let mut random = Random(9);
+        let mut random = Random::new(9);
         let mut keys: Vec<Vec<u8>> = (0..6_000)
             .map(|_| {
                 let mut key = vec![random.below(192) as u8; 8];
@@ -298,7 +299,7 @@ fn truncated_pieces_stay_apart_from_old_separators() {
             },
         };
         let mut world = World::new(options, 512);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut used: Vec<Vec<u8>> = vec![vec![b'a'; 8]];
         for round in 0..300 {
             let puts_of_ten = if round / 20 % 2 == 0 { 10 } else { 8 };

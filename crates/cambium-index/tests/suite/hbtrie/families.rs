@@ -1,6 +1,6 @@
 //! Families of keys that are hard on a trie.
 
-use crate::hbtrie::world::Random;
+use crate::support::Random;
 
 /// Makes a key of a family.
 pub type Family = fn(&mut Random) -> Vec<u8>;
@@ -74,7 +74,7 @@ fn two_prefixes(random: &mut Random) -> Vec<u8> {
     let mut key = vec![b'a' + random.below(6) as u8; 10];
     key.extend(vec![b'0' + random.below(10) as u8; 10]);
     let number = random.below(400) as u64;
-    let rest = Random(number).bytes(44 + number as usize % 40);
+    let rest = Random::new(number).bytes(44 + number as usize % 40);
     key.extend(rest);
     key
 }

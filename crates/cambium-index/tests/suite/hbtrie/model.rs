@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use cambium_index::hbtrie::{LeafRule, Shape, TrieOptions};
 
 use crate::hbtrie::families::{FAMILIES, Family};
-use crate::hbtrie::world::{Random, World};
+use crate::hbtrie::world::World;
+use crate::support::Random;
 
 pub const SHAPES: [Shape; 6] = [
     Shape::HbTrie {
@@ -26,7 +27,7 @@ pub const SHAPES: [Shape; 6] = [
 
 /// Grows, churns and empties a trie in random batches.
 fn live_a_life(options: TrieOptions, node_bytes: usize, family: Family, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut world = World::new(options, node_bytes);
     let mut used: Vec<Vec<u8>> = Vec::new();
     for round in 0..14 {

@@ -10,6 +10,7 @@ use cambium_index::btree::{self, Cursor, Statistics, TreeOptions, max_key_bytes}
 use cambium_index::{MemoryNodes, Node, NodeAddress, NodeReader, NodeWriter};
 
 /// SplitMix64 (Steele, Lea and Flood 2014).
+#[derive(Clone)]
 pub struct Random(u64);
 
 impl Random {
@@ -26,7 +27,11 @@ impl Random {
     }
 
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
     }
 
     /// A value of any width.
@@ -62,6 +67,8 @@ pub enum Family {
     Clustered,
     /// As long as keys may be, differing at the very end.
     Longest,
+    /// Each key of one of the families whose keys have any length.
+    Mixed,
 }
 
 impl Family {
@@ -106,6 +113,11 @@ impl Family {
                     key[0] = random.below(8) as u8;
                 }
                 key
+            }
+            Family::Mixed => {
+                use Family::{Clustered, Integers, LongShared, Longest, Repeated, Words};
+                let families = [Clustered, Integers, LongShared, Longest, Repeated, Words];
+                families[random.below(families.len())].key(random, node_bytes)
             }
         }
     }

@@ -23,8 +23,8 @@ mod ways;
 
 use cambium_base::Result;
 
-use super::sync_queue::SyncReadQueue;
 use crate::batch::{BatchOptions, ReadBackend, ReadQueue};
+use crate::inline_queue::InlineReadQueue;
 use crate::write_queue::{SyncWriteQueue, WriteQueue};
 
 /// Most bytes asked for in one system call; longer reads are continued. Keeps
@@ -57,7 +57,7 @@ pub(super) fn open(options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
         }
     }
     let note = note(&refused, ReadBackend::Sync);
-    Ok(Box::new(SyncReadQueue::with_note(options.depth, note)))
+    Ok(Box::new(InlineReadQueue::sync(options, note)?))
 }
 
 /// Opens a queue of writes: io_uring where it was asked for and the kernel has it,

@@ -30,11 +30,11 @@ pub fn taken_back_by_crashes(seed: u64, bug: &[(&str, &str)]) -> Option<String> 
                 _ = store.step(1 << 20).unwrap();
             }
             if writing.random.chance(1, 3) {
-                shown.extend(to_the_end(&mut *synced));
-                followed.extend(to_the_end(&mut *following));
+                shown.extend(drain(&mut *synced));
+                followed.extend(drain(&mut *following));
             }
         }
-        followed.extend(to_the_end(&mut *following));
+        followed.extend(drain(&mut *following));
         is_in_order(&followed);
         // Batches that were synced when they were shown are the start of all.
         let promised = followed.iter().take_while(|batch| batch.synced).count();
@@ -56,7 +56,7 @@ pub fn taken_back_by_crashes(seed: u64, bug: &[(&str, &str)]) -> Option<String> 
         store = open(&environment, &options);
         let all = changes_after(&*store, FROM_THE_START);
         is_in_order(&all);
-        lead_to(&*store, State::new(), &all);
+        lead_to(&*store, &all);
         let same = |one: &ChangeBatch, other: &ChangeBatch| {
             (one.first, one.last) == (other.first, other.last) && one.changes == other.changes
         };

@@ -99,7 +99,7 @@ fn a_feed_without_a_consumer_says_that_history_went_on_without_it() {
         panic!("everything was overwritten and collected");
     };
     let mut again = feed(&*store, oldest);
-    to_the_end(&mut *again);
+    drain(&mut *again);
     let put = store.put(b"a", b"2", Durability::Written).unwrap();
     assert_eq!(again.next().unwrap().unwrap().last, put);
     // History does not come back in the next opening.
@@ -162,7 +162,7 @@ fn a_repair_removes_damaged_consumers_and_ends_history_with_the_tree() {
     let store = open(&environment, &tiny(&[]));
     assert_eq!(store.list_consumers().unwrap(), []);
     let all = changes_after(&*store, FROM_THE_START);
-    lead_to(&*store, State::new(), &all);
+    lead_to(&*store, &all);
     store.close().unwrap();
     drop(store);
     // A tree from the log alone may have what was deleted.

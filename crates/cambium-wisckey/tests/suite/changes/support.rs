@@ -1,6 +1,5 @@
 //! Writers of batches, and what their feeds must show.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +9,8 @@ use cambium_api::{
 };
 use cambium_io::Environment;
 use cambium_io::simulated::Generator;
-use cambium_testkit::golden::contents;
+pub use cambium_testkit::following::drain;
+use cambium_testkit::following::{Contents, apply, contents};
 use cambium_wisckey::Wisckey;
 
 use crate::support::options_of;
@@ -18,8 +18,6 @@ pub use crate::support::{number, work_until_idle};
 
 pub const FOLDER: &str = "/store";
 pub const FROM_THE_START: SequenceNumber = SequenceNumber(0);
-
-pub type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// Constants so small that each path is met.
 pub const TINY: [(&str, &str); 9] = [
@@ -58,12 +56,8 @@ pub fn feed(store: &dyn Engine, after: SequenceNumber) -> Box<dyn ChangeFeed> {
     store.changes(after, ChangeOptions::default()).unwrap()
 }
 
-pub fn to_the_end(feed: &mut dyn ChangeFeed) -> Vec<ChangeBatch> {
-    std::iter::from_fn(|| feed.next().unwrap()).collect()
-}
-
 pub fn changes_after(store: &dyn Engine, after: SequenceNumber) -> Vec<ChangeBatch> {
-    to_the_end(&mut *feed(store, after))
+    drain(&mut *feed(store, after))
 }
 
 /// Every batch comes once, in the order of numbers.
@@ -76,34 +70,11 @@ pub fn is_in_order(batches: &[ChangeBatch]) {
     }
 }
 
-pub fn apply(state: &mut State, batch: &ChangeBatch) {
-    for change in &batch.changes {
-        let name = change.namespace.as_deref().unwrap_or_default().to_string();
-        let entries = state.entry(name).or_default();
-        match &change.operation {
-            Operation::Put { key, value } => _ = entries.insert(key.clone(), value.clone()),
-            Operation::Delete { key } => _ = entries.remove(key),
-            Operation::DeleteRange { range } => entries.retain(|key, _| {
-                let from = range.from.as_deref().unwrap_or_default();
-                let is_before_end = range.to.as_ref().is_none_or(|to| key < to);
-                !(key.as_slice() >= from && is_before_end)
-            }),
-        }
-    }
-}
-
-/// The changes, applied to a state, are what the store holds.
-pub fn lead_to(store: &dyn Engine, mut state: State, batches: &[ChangeBatch]) {
-    batches.iter().for_each(|batch| apply(&mut state, batch));
-    for name in store.list_namespaces().unwrap() {
-        let entries = match name.is_empty() {
-            true => contents(store),
-            false => contents(&*store.namespace(&name).unwrap()),
-        };
-        let expected = state.remove(&name).unwrap_or_default();
-        assert!(entries.into_iter().eq(expected), "namespace {name:?}");
-    }
-    assert!(state.values().all(BTreeMap::is_empty));
+/// The changes from the start on lead to what the store holds.
+pub fn lead_to(store: &dyn Engine, batches: &[ChangeBatch]) {
+    let mut state = Contents::new();
+    batches.iter().for_each(|batch| apply(batch, &mut state));
+    assert!(state == contents(store));
 }
 
 pub type Operations = Vec<(Option<String>, Operation)>;

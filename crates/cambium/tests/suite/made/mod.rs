@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cambium::{Environment, Options, comparator, engines};
 use cambium_api::{
-    Durability, Engine, EngineKind, Error, IterationOrder, OptionValues, Progress, ProgressSink,
-    Result,
+    Durability, Engine, EngineKind, Error, OptionValues, Progress, ProgressSink, Result,
 };
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, Sharing, SimulatedDisk,
 };
 use cambium_testkit::ending::after_changes;
+use cambium_testkit::golden::contents;
 
 const STORE: &str = "/store";
 const COPY: &str = "/copy";
@@ -45,16 +45,6 @@ fn open(kind: &dyn EngineKind, disk: &SimulatedDisk, path: &str) -> Result<Arc<d
 fn repair(disk: &SimulatedDisk, path: &str) -> Result<cambium_api::CheckReport> {
     let environment = Environment::simulated(disk, 4);
     Options::new().environment(environment).repair(path)
-}
-
-fn contents(store: &dyn Engine) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut cursor = store.iterate(IterationOrder::Any, None).unwrap();
-    let mut entries = Vec::new();
-    while let Some(entry) = cursor.next().unwrap() {
-        entries.push((entry.key.to_vec(), entry.value.to_vec()));
-    }
-    entries.sort();
-    entries
 }
 
 /// A store of twenty entries, closed.

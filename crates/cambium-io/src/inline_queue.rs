@@ -1,8 +1,10 @@
-//! A read queue that does its reads itself, when they are waited for.
+//! A read queue that reads while the caller waits, by [`File::read_at`](crate::File::read_at).
 //!
-//! Over memory there is nothing to overlap. What a simulation needs of a queue
-//! is that completions come in any order and not all at once: with a generator
-//! the queue picks both at random, so that code that leans on an order fails.
+//! It serves every implementation of [`File`](crate::File): memory, where there is nothing to
+//! overlap, and systems without a queue of their own. In a simulation a generator picks how
+//! many reads complete and in which order, so that code which relies on an order fails.
+
+use std::collections::VecDeque;
 
 use cambium_base::Result;
 
@@ -11,12 +13,13 @@ use crate::batch::{
 };
 use crate::simulated::Generator;
 
-/// Serves reads through [`crate::File::read_at`].
+/// Serves reads one after the other.
 #[derive(Debug)]
 pub(crate) struct InlineReadQueue {
     options: BatchOptions,
+    note: Option<String>,
     generator: Option<Generator>,
-    requests: Vec<ReadRequest>,
+    requests: VecDeque<ReadRequest>,
     statistics: ReadQueueStatistics,
 }
 
@@ -27,14 +30,23 @@ impl InlineReadQueue {
         options.validate()?;
         Ok(InlineReadQueue {
             options,
+            note: None,
             generator,
-            requests: Vec::new(),
+            requests: VecDeque::new(),
             statistics: ReadQueueStatistics::default(),
         })
     }
 
+    /// The back end [`ReadBackend::Sync`]; the note says why another one does not serve.
+    pub(crate) fn sync(mut options: BatchOptions, note: Option<String>) -> Result<Self> {
+        options.backend = ReadBackend::Sync;
+        let queue = InlineReadQueue::new(options, None)?;
+        Ok(InlineReadQueue { note, ..queue })
+    }
+
     fn complete(&mut self, mut request: ReadRequest) -> ReadCompletion {
         let result = request.file.read_at(&mut request.buffer, request.offset);
+        self.statistics.system_calls += 1;
         self.statistics.reads += 1;
         self.statistics.bytes += *result.as_ref().unwrap_or(&0) as u64;
         ReadCompletion {
@@ -51,7 +63,7 @@ impl ReadQueue for InlineReadQueue {
     }
 
     fn fallback_note(&self) -> Option<&str> {
-        None
+        self.note.as_deref()
     }
 
     fn depth(&self) -> usize {
@@ -67,23 +79,25 @@ impl ReadQueue for InlineReadQueue {
             self.requests.len() < self.options.depth,
             "collect completions before submitting to a full queue"
         );
-        self.requests.push(request);
+        self.requests.push_back(request);
     }
 
     fn wait(&mut self, at_least: usize, completions: &mut Vec<ReadCompletion>) -> Result<()> {
-        self.statistics.system_calls += 1;
         let pending = self.requests.len();
         let least = at_least.min(pending);
         let count = match &mut self.generator {
             Some(generator) => least + generator.below((pending - least + 1) as u64) as usize,
-            None => pending,
+            // A caller that only looks (`at_least` 0) must come to its end too.
+            None => at_least.max(1),
         };
         for _ in 0..count {
             let next = match &mut self.generator {
                 Some(generator) => generator.below(self.requests.len() as u64) as usize,
                 None => 0,
             };
-            let request = self.requests.remove(next);
+            let Some(request) = self.requests.remove(next) else {
+                break;
+            };
             let completion = self.complete(request);
             completions.push(completion);
         }
