@@ -367,6 +367,6 @@ pub(crate) fn unordered(what: &'static str) -> Error {
     Error::Unsupported {
         engine: "zdb (string keys)",
         what,
-        instead: "use iterate, an integer table (keys=integer), or engine forest once it is there",
+        instead: "a full pass (iterate in Rust, cambium_pass_new in C), an integer table (keys=integer), or engine forest",
     }
 }
