@@ -82,6 +82,8 @@ pub(crate) struct Core {
     pub recent: RecentWrites,
     /// Held while a database file is synced.
     pub syncing: Mutex<()>,
+    /// Writes up to here were handed over to the operating system for a sync.
+    pub handed_over: AtomicU64,
     /// This opening has written its session to the superblock.
     pub session_begun: AtomicBool,
     /// How often compactions were cancelled: a call ends when this has changed since it

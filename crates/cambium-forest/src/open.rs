@@ -358,6 +358,7 @@ pub(crate) fn assemble(
         health: Health::of(ENGINE, home.writable),
         recent: RecentWrites::default(),
         syncing: Mutex::default(),
+        handed_over: AtomicU64::new(0),
         session_begun: AtomicBool::new(false),
         cancellations: AtomicU64::new(0),
         flush_due: AtomicBool::new(false),

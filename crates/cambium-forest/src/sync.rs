@@ -4,11 +4,13 @@
 //! other calls have written ([`Core::sync_written`]) makes no writer wait: it hands over what
 //! is buffered, syncs without the writer's lock, and then says in memory and in the log how
 //! far that came. What is appended meanwhile begins in a block of its own, so that no block
-//! is written again that the sync has brought to the device.
+//! is written again that the sync has brought to the device. Calls that wait for one another
+//! share the next sync.
 
 use std::sync::Arc;
 
 use cambium_base::{Result, SequenceNumber};
+use cambium_io::sync::MutexGuard;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::{RecordHeader, most_record_bytes};
 
@@ -29,16 +31,12 @@ impl Core {
         let Some((database, last)) = self.hand_over_all()? else {
             return Ok(());
         };
-        if !self.has_bug(SeededBug::CommitUnsynced) {
-            self.sync_log(&database)?;
-        }
+        self.sync_handed_over(&database, last)?;
         let mut writer = lock(&self.writer);
         let newest = writer.next_sequence - 1;
-        let last = match self.has_bug(SeededBug::SyncTakesLaterWrites) {
-            true => newest,
-            false => last,
-        };
-        self.synced_through.fetch_max(last, Ordering::AcqRel);
+        if self.has_bug(SeededBug::SyncTakesLaterWrites) {
+            self.synced_through.fetch_max(newest, Ordering::AcqRel);
+        }
         // A file that has taken its place meanwhile was synced whole, and what follows in this
         // one says how far it was synced. After a close the file may be somebody else's.
         let is_current = Arc::ptr_eq(&self.view.load().database, &database);
@@ -63,7 +61,27 @@ impl Core {
         if let Err(error) = database.log.flush() {
             return Err(self.take_back(&mut writer, &database, end, error));
         }
-        Ok(Some((database, writer.next_sequence - 1)))
+        let last = writer.next_sequence - 1;
+        self.handed_over.fetch_max(last, Ordering::AcqRel);
+        Ok(Some((database, last)))
+    }
+
+    /// Syncs a file up to a write, and with it what others have handed over before it begins;
+    /// not at all if another call has done so.
+    fn sync_handed_over(&self, database: &Arc<Database>, last: u64) -> Result<()> {
+        let _alone = self.begin_sync()?;
+        if self.synced_through.load(Ordering::Acquire) >= last {
+            return Ok(());
+        }
+        let all = self.handed_over.load(Ordering::Acquire);
+        // What was handed over to a file that has taken its place is not in this one.
+        let is_current = Arc::ptr_eq(&self.view.load().database, database);
+        if !self.has_bug(SeededBug::CommitUnsynced) {
+            self.sync_now(database)?;
+        }
+        let covered = if is_current { last.max(all) } else { last };
+        self.synced_through.fetch_max(covered, Ordering::AcqRel);
+        Ok(())
     }
 
     /// Syncs a database file; a failure stops all writes.
@@ -72,11 +90,20 @@ impl Core {
     /// not written, and answers the next as if all were. So the one that fails stops the
     /// store before another begins.
     pub fn sync_log(&self, database: &Database) -> Result<()> {
+        let _alone = self.begin_sync()?;
+        self.sync_now(database)
+    }
+
+    fn begin_sync(&self) -> Result<Option<MutexGuard<'_, ()>>> {
         let apart = self.has_bug(SeededBug::SyncsApart);
         let alone = (!apart).then(|| lock(&self.syncing));
         if alone.is_some() {
             self.health.check_sound()?;
         }
+        Ok(alone)
+    }
+
+    fn sync_now(&self, database: &Database) -> Result<()> {
         database.log.sync().map_err(|error| self.poisoned(error))?;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
