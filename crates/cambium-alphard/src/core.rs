@@ -82,8 +82,9 @@ pub(crate) struct Core {
     pub settled: Mutex<Vec<Written>>,
     pub state: RwLock<State>,
     /// Groups whose writes are under way, without the writer lock.
-    pub synced_mark: SyncedMark,
     pub flights: Flights,
+    /// Says beside the device how far calls of `sync` came.
+    pub synced_mark: SyncedMark,
     /// Entries that are not on the device yet, by their first block.
     pub pending: RwLock<BTreeMap<u32, PendingEntry>>,
     /// Entries in memory.

@@ -12,7 +12,7 @@ use cambium_api::{OptionValues, ProgressSink, RecentWrites};
 use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
-use cambium_io::{Environment, FileSystem, LockMode, OpenOptions};
+use cambium_io::{Environment, LockMode, OpenOptions};
 use cambium_storage::commit_queue::CommitQueue;
 use cambium_storage::creation;
 use cambium_storage::health::Health;
@@ -160,28 +160,14 @@ pub(crate) fn load(
         Ok(None) | Err(Error::Io { .. } | Error::Corruption { .. }) => {
             let mut recovered =
                 recovery::recover(environment, volume, superblock, tuning, progress)?;
-            let through = with_mark(file_system, path, superblock)?.synced_through;
+            let session = (superblock.store, superblock.epoch);
+            let through = synced_mark::synced_through(file_system, path, session);
             recovered.miss_promised(through, volume);
             cambium_io::events::recovered("alphard", path, recovered.sequence);
             Ok(recovered)
         }
         Err(error) => Err(error),
     }
-}
-
-/// A superblock that says as durable what the file beside the device says, too. A recovery
-/// keeps all that is durable, whatever is missing before it: so this is for a repair.
-pub(crate) fn with_mark(
-    file_system: &dyn FileSystem,
-    path: &Path,
-    superblock: &Superblock,
-) -> Result<Superblock> {
-    let session = (superblock.store, superblock.epoch);
-    let through = synced_mark::synced_through(file_system, path, session)?;
-    Ok(Superblock {
-        synced_through: superblock.synced_through.max(through),
-        ..*superblock
-    })
 }
 
 /// Writes what was read through the operating system's cache once more. After a failed sync

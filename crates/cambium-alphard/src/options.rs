@@ -8,6 +8,7 @@ use cambium_api::options::{invalid_option, parse_bytes};
 use cambium_api::{OptionSpec, OptionValues, Seeded};
 use cambium_base::Result;
 use cambium_io::{BatchOptions, BlockCache, Environment, ReadBackend};
+use cambium_storage::creation::clean;
 
 use crate::flights::MOST_FLIGHT_BYTES;
 use crate::format::{DATA_START, Superblock};
@@ -263,6 +264,7 @@ pub(crate) fn check_fixed(
         stored.set("history", keeps_history);
     }
     let size = u64::from(superblock.total_blocks) * u64::from(superblock.block_bytes);
+    // `compact --set size` may have extended the store since.
     let is_within = |asked: u64| asked < size + u64::from(superblock.block_bytes);
     match fixed.get("size").and_then(parse_bytes) {
         Some(asked) if is_within(asked) => _ = fixed.take("size"),
@@ -277,13 +279,14 @@ pub(crate) fn check_fixed(
         // By default a file of the folder, and no mirror.
         let is_recorded = |asked: &str| match recorded {
             Some(_) if asked.is_empty() => member == 0,
-            Some(path) => folder.join(path) == folder.join(asked),
+            Some(path) => clean(&folder.join(path)) == clean(&folder.join(asked)),
             None => asked.is_empty(),
         };
         if fixed.get(name).is_some_and(is_recorded) {
             fixed.take(name);
-        } else if let Some(path) = recorded {
-            stored.set(name, &path.display().to_string());
+        } else {
+            let path = recorded.map(|path| path.display().to_string());
+            stored.set(name, &path.unwrap_or_else(|| "none".to_string()));
         }
     }
     fixed.check_fixed(&stored)

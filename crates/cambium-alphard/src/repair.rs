@@ -20,11 +20,12 @@ use cambium_base::{Error, Extent, Result};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::{Environment, FileSystem, StepOutcome};
 use cambium_storage::marker::{self, Marker};
+use cambium_storage::synced_mark;
 
 use crate::core::{Core, lock, write};
-use crate::format::{self, FORMAT_VERSION};
+use crate::format::{self, FORMAT_VERSION, Superblock};
 use crate::members::{Attached, attach, superblocks_named};
-use crate::open::{DEVICE, assemble, with_mark};
+use crate::open::{DEVICE, assemble};
 use crate::options::{self, ENGINE, Tuning};
 use crate::seeded_bug::SeededBug;
 use crate::volume::MemberState;
@@ -53,7 +54,13 @@ pub(crate) fn repair(
         ..
     } = attached;
     locks.push(held);
-    let told = with_mark(file_system, path, &superblock)?;
+    // A recovery keeps all that is durable, whatever is missing before it.
+    let session = (superblock.store, superblock.epoch);
+    let through = synced_mark::synced_through(file_system, path, session);
+    let told = Superblock {
+        synced_through: superblock.synced_through.max(through),
+        ..superblock
+    };
     let scan = || recovery::recover(environment, &volume, &told, &tuning, progress);
     let recovered = mirror::load_alike(&volume, &superblock, &tuning, true, scan)?;
     let mut report = CheckReport {

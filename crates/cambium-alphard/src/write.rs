@@ -211,18 +211,13 @@ impl Core {
 
     /// Tells beside the device that what a call of `sync` was for is durable.
     pub fn mark_synced(&self) {
-        let (place, session, through) = {
-            let writer = lock(&self.writer);
-            let place = (&*self.environment.file_system, &*self.path);
-            let superblock = &writer.superblock;
-            (
-                place,
-                (superblock.store, superblock.epoch),
-                writer.synced_through,
-            )
-        };
+        // Under the lock: an earlier call must not write after a later one.
+        let writer = lock(&self.writer);
+        let place = (&*self.environment.file_system, &*self.path);
+        let session = (writer.superblock.store, writer.superblock.epoch);
         if self.check_open().is_ok() {
-            self.synced_mark.write(place, session, through);
+            self.synced_mark
+                .write(place, session, writer.synced_through);
         }
     }
 

@@ -60,12 +60,14 @@ pub fn open(folder: &Path, chosen: Chosen, how: How<'_>) -> Result<Opened> {
         };
         return Database::open(folder, &settings).map(Opened::Compared);
     }
-    let is_there = !matches!(options.marker(folder), Err(Error::NotAStore { .. }));
+    let mut is_there = !matches!(options.marker(folder), Err(Error::NotAStore { .. }));
     match how {
         How::Create(engine) => return options.create(folder, engine).map(Opened::Plain),
-        How::OpenOrCreate(engine) if !is_there => {
-            return options.open_or_create(folder, engine).map(Opened::Plain);
-        }
+        How::OpenOrCreate(engine) if !is_there => match options.create(folder, engine) {
+            // Another program made it since.
+            Err(Error::AlreadyExists { .. }) if options.marker(folder).is_ok() => is_there = true,
+            made => return made.map(Opened::Plain),
+        },
         _ => {}
     }
     if is_there {

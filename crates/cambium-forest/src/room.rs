@@ -45,6 +45,27 @@ impl Core {
         nodes + buffered as u64 * ENTRY_BYTES
     }
 
+    /// Bytes of the disk that puts leave free, and deletes.
+    fn kept_free(&self, view: &View, space: Space) -> (u64, u64) {
+        let tail = self.least_tail().max(LEAST_ROOM);
+        let by_puts = self.most_of_flush(view) + 3 * tail;
+        let by_puts = by_puts.min(space.total / PART_OF_DISK);
+        (by_puts, by_puts - tail.min(by_puts / 3))
+    }
+
+    /// Looks whether there is room again for puts.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn look_for_room(&self, view: &View) -> Result<()> {
+        if self.cleaning.is_scarce.load(Ordering::Relaxed) {
+            let space = self.environment.file_system.space(&self.path)?;
+            let is_scarce = space.available < self.kept_free(view, space).0;
+            self.cleaning.is_scarce.store(is_scarce, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// From which stale share on space is given back, in percent.
     pub fn cleaning_threshold(&self) -> u64 {
         let threshold = self.tuning.compaction.threshold;
@@ -88,23 +109,21 @@ impl Core {
             let Ok(space) = self.environment.file_system.space(&self.path) else {
                 return Ok(u64::MAX);
             };
-            let tail = self.least_tail().max(LEAST_ROOM);
-            let for_deletes = self.most_of_flush(view) + 3 * tail;
-            let for_deletes = for_deletes.min(space.total / PART_OF_DISK);
-            let for_cleaning = for_deletes - tail.min(for_deletes / 3);
+            let (by_puts, by_deletes) = self.kept_free(view, space);
             let beside = |kept: u64| space.available.saturating_sub(kept);
             let removes = entries.iter().all(Planned::removes);
-            let has_room = beside(for_deletes) >= needed;
+            let has_room = beside(by_puts) >= needed;
             self.cleaning.is_scarce.store(!has_room, Ordering::Relaxed);
             if has_room {
-                Ok(beside(for_deletes))
-            } else if removes && beside(for_cleaning) >= needed {
-                self.note_refused();
-                // No more: puts would get what is taken ahead.
-                Ok(needed)
-            } else {
-                Err(refused(needed, space, for_deletes))
+                return Ok(beside(by_puts));
             }
+            let kept = if removes { by_deletes } else { by_puts };
+            if beside(kept) < needed {
+                return Err(refused(needed, space, kept));
+            }
+            self.note_refused();
+            // No more: puts would get what is taken ahead.
+            Ok(needed)
         };
         view.database.check_room(bytes)?;
         view.database.log.reserve_in(bytes, &room)

@@ -40,7 +40,7 @@ impl Core {
         // A file that has taken its place meanwhile was synced whole, and what follows in this
         // one says how far it was synced. After a close the file may be somebody else's.
         let is_current = Arc::ptr_eq(&self.view.load().database, &database);
-        if is_current && newest == last && self.check_open().is_ok() {
+        if is_current && newest == last && self.check_writable().is_ok() {
             writer.unsynced = false;
             self.mark_synced(&mut writer, &database, last);
         }

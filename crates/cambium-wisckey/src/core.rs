@@ -57,8 +57,9 @@ pub(crate) struct Core {
     pub tuning: Tuning,
     /// Reserved for as long as the store is open; a check or a repair reserves nothing.
     pub memory: OnceLock<MemoryPlan>,
-    pub synced_mark: SyncedMark,
     pub tree: Arc<Tree>,
+    /// Says beside the log how far it was synced.
+    pub synced_mark: SyncedMark,
     pub ledger: Arc<Ledger>,
     /// Segments that readers may be led to; replaced under the writer lock.
     pub segments: ArcSwap<Segments>,

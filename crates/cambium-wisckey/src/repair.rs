@@ -12,6 +12,7 @@ use cambium_base::{Durability, Error, Result, StoreId};
 use cambium_io::{Environment, FileLock, LockMode};
 use cambium_storage::consumers::{CONSUMERS_NAME, Consumers};
 use cambium_storage::marker::{self, FilesOfEngine, Marker};
+use cambium_storage::synced_mark::SYNCED_NAME;
 
 use crate::check::{check_history, check_snapshot};
 use crate::core::{Core, lock};
@@ -92,6 +93,11 @@ fn repair_contents(
         report = CheckReport::default();
         report.take(error)?;
         let held = lock_again(environment, path)?;
+        // Numbers go on behind the highest that is found: below what was synced, perhaps.
+        let mark = path.join(SYNCED_NAME);
+        if environment.file_system.metadata(&mark)?.is_some() {
+            environment.file_system.remove(&mark)?;
+        }
         rebuild_from_log(environment, path, known, &mut report, progress)?;
         drop(held);
         return Ok(report);

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! 1. **Choose.** A flush that finds more of the file stale than `compaction_threshold`
-//!    allows chooses a *tail*, the log's oldest part ([`Core::plan_cleaning`]). It ends at an
-//!    earlier header, or where its replay begins.
+//!    allows chooses a *tail*, the log's oldest part ([`Core::plan_cleaning`]). Where it may
+//!    end, [`tails`] says.
 //! 2. **Move.** The flush walks the tries beside its changes. A live document in the tail
 //!    becomes a change as well: it is appended to the log, packed with its neighbours, and
 //!    its trie gets the new address ([`moving::Moves`]). A flush rewrites most leaves anyway,
@@ -115,6 +115,9 @@ pub(crate) struct Cleaning {
     apart_from: AtomicU64,
     /// Where the log ended when it was last looked whether writers rest.
     end: AtomicU64,
+    /// Where the log was read for a tail in vain: its beginning, the newest header, and what
+    /// consumers need.
+    searched: Mutex<Option<(u64, u64, Option<u64>)>>,
     /// A write was refused for lack of room, or a delete has found little.
     refused: AtomicBool,
     /// The last write that took space found little of it.
@@ -170,12 +173,16 @@ impl Core {
         {
             return Ok(None);
         }
+        self.look_for_room(view)?;
         let Some(wanted) = self.bytes_to_clean(header, view) else {
             return Ok(None);
         };
         // Less, where there is little room for what is moved.
         let room = self.room(view)?.saturating_sub(self.most_of_flush(view));
         let wanted = wanted.min(room / 5 * 4).max(self.least_tail());
+        if self.live_bytes(view).min(wanted) > room {
+            return Ok(None);
+        }
         let Some(tail) = self.tail_of(maintenance, &view.database, wanted)? else {
             return Ok(None);
         };

@@ -1,10 +1,15 @@
-//! Where a tail may end that a flush cleans.
+//! Where a tail may end that a flush cleans:
+//!
+//! - at a header, or where its replay begins;
+//! - at a place that this opening has marked ([`super::marks`]);
+//! - at any record that a compaction wrote;
+//! - else at a batch of another opening before which the log has no tombstone.
 
 use cambium_base::Result;
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 
 use super::Tail;
-use crate::core::{Core, Maintenance};
+use crate::core::{Core, Maintenance, lock};
 use crate::database::Database;
 use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::{FLAG_MOVED, FLAG_RECOVERED, kind};
@@ -70,8 +75,15 @@ impl Core {
         let farther = [marked, found].into_iter().flatten();
         let farther = farther.min_by_key(|tail| tail.bytes);
         let most = farther.map_or(maintenance.header.replay_from, |tail| tail.until);
+        let state = (begin, maintenance.root.header, needed_after);
+        if *lock(&self.cleaning.searched) == Some(state) {
+            return Ok(farther);
+        }
         let place = self.place_behind_writes(database, begin + wanted, most)?;
         let written = place.and_then(|(until, from)| tail(until, from));
+        if written.is_none() {
+            *lock(&self.cleaning.searched) = Some(state);
+        }
         Ok(written.or(farther))
     }
 

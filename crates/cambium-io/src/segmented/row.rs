@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cambium_base::Result;
+use cambium_base::{Error, Result};
 
 use super::{COPY_SUFFIX, Defect, find, folder_of, is_missing, segment_path, with_suffix};
 use crate::file_system::{File, FileSystem, OpenOptions, copy_synced, has_other_names};
@@ -340,7 +340,11 @@ impl Row {
                 continue;
             }
             if wanted <= small_bytes(self.segment_bytes) {
-                copy_synced(&*self.below, &from, &to, REPLACED, wanted)?;
+                let copied = copy_synced(&*self.below, &from, &to, REPLACED, wanted)?;
+                if copied < wanted {
+                    let what = format!("the segment ends before the {wanted} bytes to be copied");
+                    return Err(Error::corruption(from, copied, what));
+                }
                 continue;
             }
             let may_link = is_written && there == wanted;
