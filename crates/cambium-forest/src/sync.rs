@@ -74,7 +74,7 @@ impl Core {
             return Ok(());
         }
         let all = self.handed_over.load(Ordering::Acquire);
-        // What was handed over to a file that has taken its place is not in this one.
+        // This sync reaches no write of a file that has taken its place.
         let is_current = Arc::ptr_eq(&self.view.load().database, database);
         if !self.has_bug(SeededBug::CommitUnsynced) {
             self.sync_now(database)?;

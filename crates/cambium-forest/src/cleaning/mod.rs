@@ -115,8 +115,8 @@ pub(crate) struct Cleaning {
     apart_from: AtomicU64,
     /// Where the log ended when it was last looked whether writers rest.
     end: AtomicU64,
-    /// Where the log was read for a tail in vain: its beginning, the newest header, and what
-    /// consumers need.
+    /// The log's beginning, the newest header and the consumers' position when a search of the
+    /// log found no tail.
     searched: Mutex<Option<(u64, u64, Option<u64>)>>,
     /// A write was refused for lack of room, or a delete has found little.
     refused: AtomicBool,

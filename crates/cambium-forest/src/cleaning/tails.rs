@@ -154,7 +154,7 @@ impl Core {
                 kind::SYNCED | kind::PACKED => {}
                 kind::PUT | kind::NAMESPACE if header.flags & FLAG_MOVED != 0 => {}
                 kind::PUT | kind::NAMESPACE => {
-                    // What a recovery has cut off lies behind a gap, or is part of a batch.
+                    // A recovery cuts off records behind a gap, and parts of batches.
                     if header.attempt != 0 || next.is_some_and(|next| sequence != next) {
                         return Ok(None);
                     }

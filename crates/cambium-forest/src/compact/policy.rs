@@ -193,7 +193,7 @@ impl Core {
             true => view.database.log.end().saturating_sub(replay_from),
             false => 0,
         };
-        // What deletes have made stale, a flush finds out; no writer fills the buffer.
+        // A flush finds out how much deletes have made stale; no writer fills the buffer.
         if behind >= LEAST_REFUSED && self.was_refused() {
             return Due::AfterFlush;
         }

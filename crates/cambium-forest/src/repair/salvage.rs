@@ -71,7 +71,7 @@ pub(super) struct Salvaged {
     ranges: Vec<(u64, DeletedRange)>,
     /// Namespaces whose end was met.
     dropped: BTreeSet<u16>,
-    /// Where a compaction has put what named snapshots alone need.
+    /// The documents that a compaction has kept for named snapshots alone.
     kept: Range<u64>,
     /// Where headers of rollbacks lie, and the last write that each kept.
     rollbacks: Vec<(u64, u64)>,

@@ -25,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 const PATH: &str = "/damaged";
-/// Of a file, where a few writes lie.
+/// The first bytes of a file, which hold a few writes.
 const MOST_BYTES: u64 = 16 << 20;
 const WRITES: u64 = 40;
 const DAMAGED: u64 = 17;
