@@ -137,7 +137,7 @@ impl Core {
             end: database.log.end(),
         });
         if let Err(error) = written {
-            // What was asked for is done; it is the last write that was.
+            // The sync is done; the store takes no further write.
             _ = self.poisoned(error);
         }
     }

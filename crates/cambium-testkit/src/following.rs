@@ -12,7 +12,7 @@ use crate::holding::{Entries, apply_operation, collect_snapshot};
 /// Entries by namespace and key; namespaces without entries are left out.
 pub type Contents = BTreeMap<String, BTreeMap<Vec<u8>, Value>>;
 
-/// What a store holds.
+/// The entries of a store.
 pub fn contents(store: &dyn Engine) -> Contents {
     let snapshot = store.snapshot().expect("an open store has a snapshot");
     let mut spaces = collect_snapshot(&*snapshot).expect("a sound store is read");
@@ -32,7 +32,7 @@ pub fn apply(batch: &ChangeBatch, to: &mut Contents) {
     }
 }
 
-/// What a feed has now. Fails the test unless the batches are in order.
+/// The batches that a feed has now. Fails the test unless the batches are in order.
 pub fn drain(feed: &mut dyn ChangeFeed) -> Vec<ChangeBatch> {
     let mut batches: Vec<ChangeBatch> = Vec::new();
     while let Some(batch) = feed.next().expect("a feed is read") {

@@ -54,7 +54,7 @@ macro_rules! layer {
         $(#[$meta])*
         #[allow(missing_docs)] // the same calls, with the same meaning
         pub trait $Layer: Send + Sync + fmt::Debug {
-            /// What calls are handed to.
+            /// The receiver of the calls.
             fn below(&self) -> &dyn $Below;
 
             $(fn $call(&self, $($name: $of),*) -> $answer {
@@ -77,7 +77,7 @@ macro_rules! layer {
 pub struct Layered<L>(pub L);
 
 layer! {
-    /// What stands above a file system: each call goes to [`FileSystemLayer::below`], unless it
+    /// A layer above a file system: each call goes to [`FileSystemLayer::below`], unless it
     /// is overridden. The calls are those of [`FileSystem`].
     FileSystemLayer over FileSystem {
         fn open(path: &Path, options: OpenOptions) -> Result<Arc<dyn File>>;
@@ -107,7 +107,7 @@ layer! {
 }
 
 layer! {
-    /// What stands above a file: as [`FileSystemLayer`], with the calls of [`File`].
+    /// A layer above a file: as [`FileSystemLayer`], with the calls of [`File`].
     FileLayer over File {
         fn read_at(buffer: &mut [u8], offset: u64) -> Result<usize>;
         fn write_at(buffer: &[u8], offset: u64) -> Result<()>;

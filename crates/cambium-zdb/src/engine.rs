@@ -9,13 +9,13 @@ use std::sync::Arc;
 use cambium_api::limits::check_stored_value;
 use cambium_api::{
     Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Engine,
-    EngineKind, KeyKind, KeyRange, Operation, OptionSpec, OptionValues, Precondition, ProgressSink,
-    ReadSet, Snapshot, Statistics, WriteBatch,
+    KeyKind, KeyRange, Kind, Operation, Precondition, ProgressSink, ReadSet, Snapshot, Statistics,
+    WriteBatch,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_io::StepOutcome;
 use cambium_io::step::Owner;
 use cambium_io::sync::atomic::Ordering;
-use cambium_io::{Environment, StepOutcome};
 use foldhash::fast::FixedState;
 
 use crate::core::Core;
@@ -27,8 +27,32 @@ use crate::strings::unordered;
 use crate::write::{Change, WriteRequest};
 
 /// Engine `zdb` as a kind of store, for the facade's list of engines.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Zdb;
+#[allow(non_upper_case_globals)] // it is used as a unit struct is
+pub const Zdb: Kind = Kind {
+    name: ENGINE,
+    format_version: FORMAT_VERSION,
+    summary: "flat index over append-only data files: dense integer keys at 4 to 8 bytes of memory each; string keys through hashed buckets",
+    options: OPTIONS,
+    owns_file: crate::open::is_of_zdb_alone,
+    kept_options: &[],
+    create: |environment, path, options| {
+        let core = crate::open::make(environment, path, options)?.conclude()?;
+        Ok(ZdbStore::run(core))
+    },
+    open: |environment, path, options, progress| {
+        let core = crate::open::open(environment, path, options, progress)?;
+        Ok(ZdbStore::run(core))
+    },
+    open_read_only: |environment, path, options, progress| {
+        let core = crate::open::open_read_only(environment, path, options, progress)?;
+        // Without a background task: all that it does writes.
+        let core = Owner::new(core);
+        Ok(Arc::new(ZdbStore { core }))
+    },
+    check: crate::check::check,
+    inspect: crate::dump::inspect,
+    repair: crate::repair::repair,
+};
 
 /// An open `zdb` store.
 #[derive(Debug)]
@@ -40,86 +64,6 @@ pub struct ZdbStore {
 #[derive(Debug)]
 pub(crate) struct ZdbSnapshot {
     pub pin: Pin,
-}
-
-impl EngineKind for Zdb {
-    fn name(&self) -> &'static str {
-        ENGINE
-    }
-
-    fn format_version(&self) -> u32 {
-        FORMAT_VERSION
-    }
-
-    fn summary(&self) -> &'static str {
-        "flat index over append-only data files: dense integer keys at 4 to 8 bytes of memory each; string keys through hashed buckets"
-    }
-
-    fn owns_file(&self, name: &str) -> bool {
-        crate::open::is_of_zdb_alone(name)
-    }
-
-    fn options(&self) -> &'static [OptionSpec] {
-        OPTIONS
-    }
-
-    fn create(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-    ) -> Result<Arc<dyn Engine>> {
-        let core = crate::open::make(environment, path, options)?.conclude()?;
-        Ok(ZdbStore::run(core))
-    }
-
-    fn open(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        let core = crate::open::open(environment, path, options, progress)?;
-        Ok(ZdbStore::run(core))
-    }
-
-    fn open_read_only(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<Arc<dyn Engine>> {
-        let core = crate::open::open_read_only(environment, path, options, progress)?;
-        // Without a background task: all that it does writes.
-        let core = Owner::new(core);
-        Ok(Arc::new(ZdbStore { core }))
-    }
-
-    fn check(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<CheckReport> {
-        crate::check::check(environment, path, options, progress)
-    }
-
-    fn inspect(&self, environment: &Environment, path: &Path, to: &mut dyn Write) -> Result<()> {
-        crate::dump::inspect(environment, path, to)
-    }
-
-    fn repair(
-        &self,
-        environment: &Environment,
-        path: &Path,
-        options: &OptionValues,
-        progress: &dyn ProgressSink,
-    ) -> Result<CheckReport> {
-        crate::repair::repair(environment, path, options, progress)
-    }
 }
 
 /// Bytes a background step may move before it looks around again.

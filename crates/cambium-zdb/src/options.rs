@@ -15,140 +15,140 @@ pub const ENGINE: &str = "zdb";
 
 /// Every option, as `cambium options` prints it.
 pub const OPTIONS: &[OptionSpec] = &[
-    spec(
+    OptionSpec::new(
         "keys",
         "string or integer",
         "string",
         true,
         "What keys are. integer: unsigned 64-bit, ordered, one slot each, the least memory there is; for dense keys such as row numbers. string: any bytes, unordered, through hashed buckets.",
     ),
-    spec(
+    OptionSpec::new(
         "slot_bytes",
         "4 to 8 bytes",
         "8",
         true,
         "Memory of the index a key of the range. Smaller saves memory and bounds each data file to (2^(8*slot_bytes)-2)*alignment bytes: 32 GiB for 4 bytes at alignment 8.",
     ),
-    spec(
+    OptionSpec::new(
         "alignment",
         "bytes, a power of two to 4096",
         "8",
         true,
         "Entries begin at multiples of it. Larger lets small slots reach further and wastes half of it an entry.",
     ),
-    spec(
+    OptionSpec::new(
         "data_files",
         "files a table, 1 to 256",
         "4",
         true,
         "Key k lies in file k mod data_files of its table. More files compact in smaller pieces; each costs a handle.",
     ),
-    spec(
+    OptionSpec::new(
         "keys_per_table",
         "keys",
         "1000000",
         true,
         "Keys a flat table covers. Larger suits dense keys; smaller wastes less on the last table.",
     ),
-    spec(
+    OptionSpec::new(
         "piece_bytes",
         "bytes, 256 to 16MiB",
         "64KiB",
         true,
         "Unit in which the index is read, verified and written. Smaller reads less on first touch; leave it alone.",
     ),
-    spec(
+    OptionSpec::new(
         "block_bytes",
         "bytes, a power of two, 256 to 64KiB",
         "4096",
         true,
         "A log goes on at a block of its own after a sync. The device's block or page size; leave it alone.",
     ),
-    spec(
+    OptionSpec::new(
         "buckets",
         "buckets, a power of two to 2^27",
         "65536",
         true,
         "String keys: buckets to begin with; the table grows online as keys pass buckets. The paper begins with 2^27.",
     ),
-    spec(
+    OptionSpec::new(
         "commit_log_bytes",
         "bytes",
         "8MiB",
         true,
         "Size of each of the two commit logs. Larger means fewer checkpoints under small synced writes, and a longer recovery.",
     ),
-    spec(
+    OptionSpec::new(
         "commit_group_bytes",
         "bytes",
         "64KiB",
         false,
         "Synced groups up to this size go to the commit log with one sync; larger ones sync the data files themselves. 0: never the commit log.",
     ),
-    spec(
+    OptionSpec::new(
         "checkpoint_bytes",
         "bytes",
         "128MiB",
         false,
         "Bytes written between checkpoints. Smaller opens faster after a crash; larger writes the index less often.",
     ),
-    spec(
+    OptionSpec::new(
         "open_tables",
         "tables",
         "128",
         false,
         "Tables with their files and index in memory; the least recently used are closed first.",
     ),
-    spec(
+    OptionSpec::new(
         "max_tables",
         "tables",
         "65536",
         false,
         "Most tables a store may have: a bound on what keys far apart can cost.",
     ),
-    spec(
+    OptionSpec::new(
         "sparse_tables",
         "tables",
         "16",
         false,
         "Nearly empty tables that are allowed before a key that would make another one is refused. Raise it only for keys that will become dense.",
     ),
-    spec(
+    OptionSpec::new(
         "read_guess_bytes",
         "bytes",
         "4096",
         false,
         "Bytes read at once for an entry: entries up to it cost one read, larger ones two.",
     ),
-    spec(
+    OptionSpec::new(
         "buffer_bytes",
         "bytes",
         "1MiB",
         false,
         "Buffered writes are handed to the operating system when this much has gathered in a data file.",
     ),
-    spec(
+    OptionSpec::new(
         "cache_bytes",
         "bytes",
         "8MiB",
         false,
         "Cache: values of integer keys, hot buckets of string keys. Larger answers more reads from memory; dense small values take 16 bytes each. 0 switches it off.",
     ),
-    spec(
+    OptionSpec::new(
         "snapshot_limit",
         "entries",
         "1000000",
         false,
         "Old positions kept for open snapshots and cursors; beyond it writers get an error, readers never a wrong answer.",
     ),
-    spec(
+    OptionSpec::new(
         "compaction_threshold",
         "percent stale, 100 = never by itself",
         "50",
         false,
         "A data file is compacted in the background when this share of its entries is stale.",
     ),
-    spec(
+    OptionSpec::new(
         "compaction_least_bytes",
         "bytes",
         "1MiB",
@@ -156,14 +156,14 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Data files smaller than this are not compacted by themselves.",
     ),
     cambium_api::changes::HISTORY_BYTES,
-    spec(
+    OptionSpec::new(
         "io",
         "sync, aio or io_uring",
         "io_uring",
         false,
         "How batched reads (multi_get) reach the kernel.",
     ),
-    spec(
+    OptionSpec::new(
         "batch",
         "reads, 1 to 1024",
         "64",
@@ -171,22 +171,6 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Batched reads under way at once.",
     ),
 ];
-
-const fn spec(
-    name: &'static str,
-    unit: &'static str,
-    default: &'static str,
-    at_creation: bool,
-    effect: &'static str,
-) -> OptionSpec {
-    OptionSpec {
-        name,
-        unit,
-        default,
-        effect,
-        at_creation,
-    }
-}
 
 /// What keys are in this store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

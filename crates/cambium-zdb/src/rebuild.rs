@@ -53,7 +53,7 @@ struct Met {
     offset: u64,
     sequence: u64,
     key: u64,
-    /// Of a range.
+    /// The last key that it removes, if it removes a range; else its key.
     last: u64,
     kind: u8,
 }

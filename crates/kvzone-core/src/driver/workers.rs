@@ -65,7 +65,7 @@ impl Workers {
         self.queues.len()
     }
 
-    /// What one thread submits requests through.
+    /// The queue through which one thread submits requests.
     pub(super) fn queue(&self) -> Box<dyn Queue> {
         Box::new(Queues(self.queues.clone()))
     }

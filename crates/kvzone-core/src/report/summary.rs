@@ -24,7 +24,7 @@ pub const NULL: &str = "null";
 /// Rounds that differ by more than this share of their median are noisy.
 const NOISY: f64 = 0.25;
 
-/// What all runs of a summary had in common; printed above its ratios.
+/// The settings that all runs of a summary had in common; printed above its ratios.
 pub fn conditions(run: &Run) -> String {
     let data = run.keys as f64 * (run.key_size + run.value_size);
     let mut parts = vec![

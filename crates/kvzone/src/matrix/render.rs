@@ -200,7 +200,7 @@ fn notes(results: &Results) -> Vec<&str> {
     notes
 }
 
-/// What each store was opened with.
+/// The settings with which each store was opened.
 fn settings(results: &Results) -> impl Iterator<Item = (String, Grid)> {
     let of = |store: &String| {
         let units = results.units.iter().filter(|unit| unit.store == *store);
