@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use cambium_base::{Error, Result};
 
 use super::row::{Row, Segment};
-use super::{is_missing, segment_path};
+use super::{Defect, is_missing, segment_path};
 use crate::file_system::{
     Advice, Alignment, AppendWindow, File, FilePart, FileSystem, OpenOptions, write_buffers,
 };
@@ -42,6 +42,8 @@ struct Part {
     next: u64,
     /// Bytes of the file; of the last segment any number, as it grows.
     length: u64,
+    /// The row's version that this is of.
+    version: u64,
 }
 
 impl Part {
@@ -137,6 +139,7 @@ impl SegmentedFile {
             file: first,
             next: u64::MAX,
             length: u64::MAX,
+            version: u64::MAX,
         };
         let file = SegmentedFile {
             below,
@@ -198,6 +201,7 @@ impl SegmentedFile {
                 file,
                 next: u64::MAX,
                 length,
+                version,
             });
         }
         let last = parts.last_mut().expect("the first segment stays");
@@ -251,6 +255,19 @@ impl SegmentedFile {
         Ok((length as u64 <= room).then_some(part))
     }
 
+    /// Bytes were written into a segment, up to a place in it. Handles that know it as shorter
+    /// must look again. So must all where the row has changed meanwhile: another segment may
+    /// have begun behind this one, and its length may have been taken before the write.
+    fn note_written(&self, part: &Part, end: u64) {
+        part.segment.note_written();
+        let is_shorter = end > part.length;
+        let is_of_before = part.version != self.row.version();
+        let is_unseen = is_of_before && !self.row.has(Defect::LateWriteUnseen);
+        if is_shorter || is_unseen {
+            self.row.resized();
+        }
+    }
+
     fn unit(&self) -> u64 {
         let alignment = self.alignment();
         alignment.offset.max(alignment.memory) as u64
@@ -269,12 +286,9 @@ impl SegmentedFile {
             let (part, room) = self.writable(position)?;
             let until = end.min(position.saturating_add(room));
             let range = part.within(position)..part.within(until);
-            let grows = range.end > part.length;
+            let written_to = range.end;
             let done = work(&part, range);
-            part.segment.note_written();
-            if grows {
-                self.row.resized();
-            }
+            self.note_written(&part, written_to);
             done?;
             position = until;
         }
@@ -340,8 +354,9 @@ impl File for SegmentedFile {
     fn write_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
         let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         if let Some(part) = self.writable_part(offset, length)? {
-            let written = part.file.write_vectored_at(buffers, part.within(offset));
-            part.segment.note_written();
+            let within = part.within(offset);
+            let written = part.file.write_vectored_at(buffers, within);
+            self.note_written(&part, within + length as u64);
             return written;
         }
         let mut position = offset;
@@ -386,7 +401,10 @@ impl File for SegmentedFile {
         let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         if let Some(part) = self.writable_part(offset, length)? {
             self.row.sync(|| Ok(()))?;
-            return part.file.write_synced_at(buffers, part.within(offset));
+            let within = part.within(offset);
+            let written = part.file.write_synced_at(buffers, within);
+            self.note_written(&part, within + length as u64);
+            return written;
         }
         write_buffers(self, buffers, offset)?;
         self.sync_data()

@@ -130,6 +130,8 @@ pub enum Defect {
     NamesUnsynced,
     /// Segments are written, and given back in part, that another file has too.
     SharedWritten,
+    /// Handles do not look again at a segment that was written while another began behind it.
+    LateWriteUnseen,
 }
 
 /// The names in a folder that belong to one file.

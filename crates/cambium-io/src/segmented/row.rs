@@ -145,6 +145,11 @@ impl Row {
         }))
     }
 
+    /// True if a test has switched this defect on.
+    pub fn has(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -251,7 +256,7 @@ impl Row {
         let folder = {
             let mut state = self.state();
             let is_due = std::mem::take(&mut state.names_changed);
-            let is_due = is_due && self.defect != Some(Defect::NamesUnsynced);
+            let is_due = is_due && !self.has(Defect::NamesUnsynced);
             is_due.then(|| folder_of(&state.path).to_path_buf())
         };
         if let Some(folder) = folder {
@@ -351,7 +356,7 @@ impl Row {
             if !(may_link && self.below.link(&from, &to)?) {
                 return Ok(false);
             }
-            segment.share(self.defect != Some(Defect::SharedWritten));
+            segment.share(!self.has(Defect::SharedWritten));
         }
         Ok(true)
     }

@@ -357,3 +357,41 @@ fn direct_writes_cross_segments_of_any_length() {
         assert!(content(&*plain).iter().all(|&byte| byte == 7));
     }
 }
+
+/// Two threads write a file at once, each its own places behind the end, as a flush and a
+/// writer do; answers whether all that a thread had written was read back at once.
+fn late_writes_are_seen(defect: Option<Defect>) -> bool {
+    const PIECE: usize = 1024;
+    const PIECES: usize = 64;
+    let below = Environment::memory().file_system;
+    below.create_directory("folder".as_ref()).unwrap();
+    let above = SegmentedFileSystem::new(below, is_log, SEGMENT).with_defect(defect);
+    let file = above.open(FILE.as_ref(), OpenOptions::CREATE).unwrap();
+    let write = |first: usize| {
+        let offsets = (first..PIECES).step_by(2).map(|piece| piece * PIECE);
+        offsets.map(|offset| offset as u64).all(|offset| {
+            let piece = [7; PIECE];
+            match offset % 3 {
+                0 => file.write_at(&piece, offset),
+                1 => file.write_vectored_at(&[&piece[..5], &piece[5..]], offset),
+                _ => file.write_synced_at(&[&piece], offset),
+            }
+            .unwrap();
+            let found = file.read_vec_at(offset, PIECE).unwrap();
+            found == piece
+        })
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| write(1));
+        let own = write(0);
+        own && other.join().unwrap()
+    })
+}
+
+#[test]
+fn what_two_threads_write_behind_the_end_is_read_back_at_once() {
+    let bug = Some(Defect::LateWriteUnseen);
+    let found = (0..100_000).any(|_| !late_writes_are_seen(bug));
+    assert!(found, "the defect is found");
+    assert!((0..5_000).all(|_| late_writes_are_seen(None)));
+}
