@@ -424,10 +424,12 @@ impl File for SegmentedFile {
     fn set_length(&self, length: u64) -> Result<()> {
         let parts = self.parts()?;
         let ends = parts.place(length.saturating_sub(1));
-        for part in parts.parts[ends..].iter().rev() {
+        for (place, part) in parts.parts.iter().enumerate().skip(ends).rev() {
             let wanted = length.saturating_sub(part.segment.start);
             let there = part.file.length()?;
-            if part.is_last() && wanted > there || wanted < there {
+            // The file ends in this one from now on: it has to be as long as it says, also
+            // where it was shorter than the place of the next.
+            if place == ends && wanted > there || wanted < there {
                 if part.segment.is_shared() {
                     self.row.own(part.segment.start)?;
                     drop(parts);
@@ -446,10 +448,11 @@ impl File for SegmentedFile {
     }
 
     fn allocate(&self, offset: u64, length: u64) -> Result<()> {
-        let before = self.length()?;
+        let before = self.length()?.max(offset);
         let allocated = self.for_each_writable(offset, length, |part, range| {
             part.file.allocate(range.start, range.end - range.start)
         });
+        // What lies before may be written by another thread meanwhile.
         if allocated.is_err() && self.length()? > before {
             self.set_length(before)?;
         }

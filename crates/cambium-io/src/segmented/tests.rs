@@ -395,3 +395,16 @@ fn what_two_threads_write_behind_the_end_is_read_back_at_once() {
     assert!(found, "the defect is found");
     assert!((0..5_000).all(|_| late_writes_are_seen(None)));
 }
+
+#[test]
+fn a_cut_into_an_earlier_segment_leaves_the_length_that_was_asked_for() {
+    let (_, above) = both();
+    let file = above.open(FILE.as_ref(), OpenOptions::CREATE).unwrap();
+    // The second piece begins a segment of its own; the first one ends before it.
+    file.write_at(&[1; 1024], 0).unwrap();
+    file.write_at(&[2; 1024], 4 * SEGMENT).unwrap();
+    let length = 3 * SEGMENT;
+    file.set_length(length).unwrap();
+    assert_eq!(file.length().unwrap(), length);
+    assert_eq!(content(&*file)[1024..], vec![0; length as usize - 1024]);
+}
