@@ -276,10 +276,10 @@ impl File for RealFile {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NODEV) => self.extend_only(end),
             Err(errno) => {
-                // Some file systems stop half way, and keep all that they found. What lies
-                // before may be written by another thread meanwhile.
+                // Some file systems stop half way, and keep all that they found. Below the
+                // offset another thread may be writing.
                 let before = before.max(offset);
-                if self.length()? > before {
+                if self.length().is_ok_and(|now| now > before) {
                     _ = self.set_length(before);
                 }
                 Err(self.failed("allocate", errno))

@@ -32,6 +32,8 @@ struct Parts {
     parts: Vec<Part>,
     /// Where the last segment has to end.
     limit: u64,
+    /// Where the empty segment behind it begins: what is written there would be hidden.
+    empty_from: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -150,6 +152,7 @@ impl SegmentedFile {
                 version: u64::MAX,
                 parts: vec![part],
                 limit: 0,
+                empty_from: u64::MAX,
             }),
         };
         file.refresh()?;
@@ -211,6 +214,7 @@ impl SegmentedFile {
             version,
             parts,
             limit,
+            empty_from: state.empty_from(),
         }));
         Ok(())
     }
@@ -231,7 +235,8 @@ impl SegmentedFile {
             let start = part.segment.start;
             if part.is_last() {
                 let is_behind = || Result::Ok(offset >= start + part.file.length()?);
-                let begins = (offset >= parts.limit || part.segment.ends()) && is_behind()?;
+                let begins = offset >= parts.empty_from
+                    || (offset >= parts.limit || part.segment.ends()) && is_behind()?;
                 if begins && offset > start && self.row.begin(offset, self.unit(), self.options)? {
                     continue;
                 }
@@ -242,7 +247,8 @@ impl SegmentedFile {
             }
             let end = match part.is_last() {
                 true if offset < parts.limit => parts.limit,
-                _ => part.next,
+                true => parts.empty_from,
+                false => part.next,
             };
             return Ok((part.clone(), end - offset));
         }
@@ -255,15 +261,13 @@ impl SegmentedFile {
         Ok((length as u64 <= room).then_some(part))
     }
 
-    /// Bytes were written into a segment, up to a place in it. Handles that know it as shorter
-    /// must look again. So must all where the row has changed meanwhile: another segment may
-    /// have begun behind this one, and its length may have been taken before the write.
-    fn note_written(&self, part: &Part, end: u64) {
-        part.segment.note_written();
-        let is_shorter = end > part.length;
+    /// A segment was written up to a place in it. Handles that know it as shorter must look
+    /// again. So must all where the row has changed meanwhile: another segment may have begun
+    /// behind this one, and its length may have been taken before the write.
+    fn note_length(&self, part: &Part, end: u64) {
         let is_of_before = part.version != self.row.version();
         let is_unseen = is_of_before && !self.row.has(Defect::LateWriteUnseen);
-        if is_shorter || is_unseen {
+        if end > part.length || is_unseen {
             self.row.resized();
         }
     }
@@ -286,9 +290,9 @@ impl SegmentedFile {
             let (part, room) = self.writable(position)?;
             let until = end.min(position.saturating_add(room));
             let range = part.within(position)..part.within(until);
-            let written_to = range.end;
-            let done = work(&part, range);
-            self.note_written(&part, written_to);
+            let done = work(&part, range.clone());
+            part.segment.note_written();
+            self.note_length(&part, range.end);
             done?;
             position = until;
         }
@@ -356,7 +360,8 @@ impl File for SegmentedFile {
         if let Some(part) = self.writable_part(offset, length)? {
             let within = part.within(offset);
             let written = part.file.write_vectored_at(buffers, within);
-            self.note_written(&part, within + length as u64);
+            part.segment.note_written();
+            self.note_length(&part, within + length as u64);
             return written;
         }
         let mut position = offset;
@@ -403,7 +408,7 @@ impl File for SegmentedFile {
             self.row.sync(|| Ok(()))?;
             let within = part.within(offset);
             let written = part.file.write_synced_at(buffers, within);
-            self.note_written(&part, within + length as u64);
+            self.note_length(&part, within + length as u64);
             return written;
         }
         write_buffers(self, buffers, offset)?;
@@ -423,6 +428,14 @@ impl File for SegmentedFile {
     /// file meets what is appended later in the files that it has open.
     fn set_length(&self, length: u64) -> Result<()> {
         let parts = self.parts()?;
+        if length > parts.empty_from
+            && self
+                .row
+                .begin(parts.empty_from, self.unit(), self.options)?
+        {
+            drop(parts);
+            return self.set_length(length);
+        }
         let ends = parts.place(length.saturating_sub(1));
         for (place, part) in parts.parts.iter().enumerate().skip(ends).rev() {
             let wanted = length.saturating_sub(part.segment.start);
@@ -452,7 +465,7 @@ impl File for SegmentedFile {
         let allocated = self.for_each_writable(offset, length, |part, range| {
             part.file.allocate(range.start, range.end - range.start)
         });
-        // What lies before may be written by another thread meanwhile.
+        // Below the offset another thread may be writing.
         if allocated.is_err() && self.length()? > before {
             self.set_length(before)?;
         }

@@ -121,9 +121,14 @@ impl State {
             0 => small_bytes(segment_bytes),
             _ => segment_bytes,
         };
-        let limit = last.saturating_add(most.max(last_bytes));
+        last.saturating_add(most.max(last_bytes))
+            .min(self.empty_from())
+    }
+
+    /// Where the first of the empty segments begins.
+    pub fn empty_from(&self) -> u64 {
         let next = self.segments.get(self.used);
-        next.map_or(limit, |next| limit.min(next.start))
+        next.map_or(u64::MAX, |next| next.start)
     }
 }
 

@@ -50,7 +50,7 @@ impl Random {
 #[test]
 fn a_file_in_segments_is_like_any_other() {
     for seed in 0..60 {
-        let (below, above) = both();
+        let (below, mut above) = both();
         let mut random = Random(seed);
         let mut model: Vec<u8> = Vec::new();
         let mut file = above.open(FILE.as_ref(), OpenOptions::CREATE).unwrap();
@@ -99,6 +99,9 @@ fn a_file_in_segments_is_like_any_other() {
                 7 => file.sync_data().unwrap(),
                 8 => {
                     drop(file);
+                    // Each opening may choose the length of segments.
+                    let bytes = SEGMENT >> random.below(2);
+                    above = Arc::new(SegmentedFileSystem::new(below.clone(), is_log, bytes));
                     file = above.open(FILE.as_ref(), OpenOptions::WRITE).unwrap();
                 }
                 9 if copies.len() < 4 => {
@@ -407,4 +410,42 @@ fn a_cut_into_an_earlier_segment_leaves_the_length_that_was_asked_for() {
     file.set_length(length).unwrap();
     assert_eq!(file.length().unwrap(), length);
     assert_eq!(content(&*file)[1024..], vec![0; length as usize - 1024]);
+}
+
+/// A cut leaves an empty segment; what grows again up to there goes on in it, wherever the
+/// write begins.
+#[test]
+fn nothing_is_written_past_the_start_of_an_empty_segment() {
+    let (below, above) = both();
+    let file = above.open(FILE.as_ref(), OpenOptions::CREATE).unwrap();
+    file.write_at(&[1; 1024], 0).unwrap();
+    file.write_at(&[2; 1024], 2 * SEGMENT).unwrap();
+    // An odd length, and so long that smaller segments would end before it.
+    let cut = SEGMENT + 100;
+    file.set_length(cut).unwrap();
+    drop(file);
+    let smaller = SegmentedFileSystem::new(below, is_log, SEGMENT / 2);
+    let file = smaller.open(FILE.as_ref(), OpenOptions::WRITE).unwrap();
+    file.write_at(&[3; 2 * SEGMENT as usize], cut).unwrap();
+    let end = cut + 2 * SEGMENT;
+    file.write_at(&[4; 512], end.next_multiple_of(512)).unwrap();
+    let bytes = content(&*file);
+    let (from, to) = (cut as usize, end as usize);
+    assert!(bytes[from..to].iter().all(|&byte| byte == 3));
+}
+
+#[test]
+fn a_file_that_is_made_longer_goes_on_in_an_empty_segment() {
+    let (_, above) = both();
+    let file = above.open(FILE.as_ref(), OpenOptions::CREATE).unwrap();
+    file.write_at(&[1; 1024], 0).unwrap();
+    file.write_at(&[2; 1024], 2 * SEGMENT).unwrap();
+    file.set_length(1024).unwrap();
+    let length = 3 * SEGMENT;
+    file.set_length(length).unwrap();
+    file.write_at(&[3; 512], 2 * SEGMENT + 512).unwrap();
+    file.write_at(&[4; 512], length).unwrap();
+    let bytes = content(&*file);
+    let at = 2 * SEGMENT as usize + 512;
+    assert_eq!(bytes[at..at + 512], [3; 512]);
 }
