@@ -237,7 +237,7 @@ impl SegmentedFile {
                 let is_behind = || Result::Ok(offset >= start + part.file.length()?);
                 let begins = offset >= parts.empty_from
                     || (offset >= parts.limit || part.segment.ends()) && is_behind()?;
-                if begins && offset > start && self.row.begin(offset, self.unit(), self.options)? {
+                if begins && offset > start && self.begin(offset, &parts)? {
                     continue;
                 }
             }
@@ -272,17 +272,23 @@ impl SegmentedFile {
         }
     }
 
+    /// Goes on in another segment, which these do not have; false where none can begin there.
+    fn begin(&self, offset: u64, parts: &Parts) -> Result<bool> {
+        let seen = parts.version;
+        self.row.begin((offset, seen), self.unit(), self.options)
+    }
+
     fn unit(&self) -> u64 {
         let alignment = self.alignment();
         alignment.offset.max(alignment.memory) as u64
     }
 
-    /// Does something with each segment that a range goes into.
-    fn for_each_writable(
+    /// Does something with the file of each segment that a range goes into.
+    pub(super) fn for_each_writable(
         &self,
         offset: u64,
         length: u64,
-        mut work: impl FnMut(&Part, Range<u64>) -> Result<()>,
+        mut work: impl FnMut(&dyn File, Range<u64>) -> Result<()>,
     ) -> Result<()> {
         let mut position = offset;
         let end = offset.saturating_add(length);
@@ -290,7 +296,7 @@ impl SegmentedFile {
             let (part, room) = self.writable(position)?;
             let until = end.min(position.saturating_add(room));
             let range = part.within(position)..part.within(until);
-            let done = work(&part, range.clone());
+            let done = work(&*part.file, range.clone());
             part.segment.note_written();
             self.note_length(&part, range.end);
             done?;
@@ -348,10 +354,10 @@ impl File for SegmentedFile {
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         let mut rest = buffer;
-        self.for_each_writable(offset, buffer.len() as u64, |part, range| {
+        self.for_each_writable(offset, buffer.len() as u64, |file, range| {
             let (piece, behind) = rest.split_at((range.end - range.start) as usize);
             rest = behind;
-            part.file.write_at(piece, range.start)
+            file.write_at(piece, range.start)
         })
     }
 
@@ -428,11 +434,7 @@ impl File for SegmentedFile {
     /// file meets what is appended later in the files that it has open.
     fn set_length(&self, length: u64) -> Result<()> {
         let parts = self.parts()?;
-        if length > parts.empty_from
-            && self
-                .row
-                .begin(parts.empty_from, self.unit(), self.options)?
-        {
+        if length > parts.empty_from && self.begin(parts.empty_from, &parts)? {
             drop(parts);
             return self.set_length(length);
         }
@@ -462,8 +464,8 @@ impl File for SegmentedFile {
 
     fn allocate(&self, offset: u64, length: u64) -> Result<()> {
         let before = self.length()?.max(offset);
-        let allocated = self.for_each_writable(offset, length, |part, range| {
-            part.file.allocate(range.start, range.end - range.start)
+        let allocated = self.for_each_writable(offset, length, |file, range| {
+            file.allocate(range.start, range.end - range.start)
         });
         // Below the offset another thread may be writing.
         if allocated.is_err() && self.length()? > before {

@@ -207,9 +207,19 @@ impl Row {
     }
 
     /// Goes on in the next segment, which begins at an offset behind the last one's start, if
-    /// there is none; false where none can begin there, as it is no multiple of `unit`.
-    pub fn begin(&self, offset: u64, unit: u64, options: OpenOptions) -> Result<bool> {
+    /// there is none; false where none can begin there, as it is no multiple of `unit`. Does
+    /// nothing if the row has changed since the version for which it was found to be due:
+    /// another thread may have written behind the offset.
+    pub fn begin(
+        &self,
+        (offset, version): (u64, u64),
+        unit: u64,
+        options: OpenOptions,
+    ) -> Result<bool> {
         let mut state = self.state();
+        if version != self.version() {
+            return Ok(true);
+        }
         let next = state.segments.get(state.used);
         if next.is_some_and(|next| next.start <= offset) {
             state.used += 1;
@@ -218,9 +228,6 @@ impl Row {
         }
         if offset % unit.max(UNIT) != 0 {
             return Ok(false);
-        }
-        if state.used()[state.used - 1].start >= offset {
-            return Ok(true);
         }
         let creating = OpenOptions {
             create: true,
