@@ -265,7 +265,7 @@ impl SegmentedFile {
     /// again. So must all where the row has changed meanwhile: another segment may have begun
     /// behind this one, and its length may have been taken before the write.
     fn note_length(&self, part: &Part, end: u64) {
-        let is_of_before = part.version != self.row.version();
+        let is_of_before = self.row.has_changed_since(part.version);
         let is_unseen = is_of_before && !self.row.has(Defect::LateWriteUnseen);
         if end > part.length || is_unseen {
             self.row.resized();

@@ -159,6 +159,12 @@ impl Row {
         self.version.load(Ordering::Acquire)
     }
 
+    /// True if it is another one by now. Who has written before this call either sees a change
+    /// here, or is seen by all that comes after the change: both sides add to the version.
+    pub fn has_changed_since(&self, version: u64) -> bool {
+        self.version.fetch_add(0, Ordering::AcqRel) != version
+    }
+
     pub fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
