@@ -5,14 +5,14 @@
 //! | ` ```console ` | A line that begins with `$ ` is a command for bash, and the lines after it are its output. `...` stands for any text, a line of it alone for any lines; `[exit status N]` is the last line of a command that fails. |
 //! | ` ```console,server ` | Its one command runs in the background. The page continues once the output has a line with `ready`. |
 //! | ` ```sh ` | A script. Every command succeeds; any output is right. |
-//! | ` ```python needs=MODULE ` | A script. It is passed over where Python has no such module. |
+//! | ` ```python needs=MODULE ` | A script. |
 //! | ` ```sh ignore=REASON ` | Does not run. `cargo xtask tidy` has the list of reasons. |
 //! | `<!-- before: COMMAND -->` | Prepares what a page expects of its reader's machine. |
 //!
 //! The blocks of a page run one after the other in one empty folder, in name spaces of their
 //! own for processes and network, so that servers have their usual ports and end with the page.
-//! A page that needs a program, or a name space, that is not here is skipped, which the test
-//! prints on standard error. Rust blocks are doctests of crate `cambium`; Python blocks run in
+//! A page that needs a program, a module of Python, or a name space, that is not here is
+//! skipped, which the test prints on standard error. Rust blocks are doctests of crate `cambium`; Python blocks run in
 //! the suite of `cambium-python` unless they need a module, and those in C in `.ci/installed`.
 #![forbid(unsafe_code)]
 
@@ -40,6 +40,8 @@ struct Step {
     command: String,
     expected: Vec<String>,
     kind: Kind,
+    /// The module of Python that it needs.
+    module: Option<String>,
 }
 
 /// A line that prepares a page begins with this, and ends with ` -->`.
@@ -51,17 +53,18 @@ fn step(line: usize, kind: Kind, command: &str) -> Step {
         command: command.to_string(),
         expected: Vec::new(),
         kind,
+        module: None,
     }
 }
 
 /// A block in another language goes to its program up to the end of the block.
 const HERE: &str = "<<'```'";
 
-/// Runs what follows by a Python that has the module, if there is one.
-fn python(module: &str) -> String {
+/// Chooses a Python that has the module; fails if there is none.
+fn choose_python(module: &str) -> String {
     format!(
-        "for python in python3 /usr/bin/python3 true; do $python -c 'import {module}' 2>/dev/null && break; done\n\
-         $python - {HERE}\n"
+        "for python in python3 /usr/bin/python3; do \
+         $python -c 'import {module}' 2>/dev/null && break; done"
     )
 }
 
@@ -83,7 +86,11 @@ fn steps(page: &str) -> Vec<Step> {
             };
             if let Some(module) = info.strip_prefix("python needs=") {
                 block = Some(Kind::Script);
-                found.push(step(line, Kind::Script, &python(module)));
+                let script = format!("{}\n$python - {HERE}\n", choose_python(module));
+                found.push(Step {
+                    module: Some(module.to_string()),
+                    ..step(line, Kind::Script, &script)
+                });
             } else if block == Some(Kind::Script) {
                 found.push(step(line + 1, Kind::Script, ""));
             }
@@ -234,6 +241,13 @@ fn words(steps: &[Step]) -> impl Iterator<Item = &str> {
     })
 }
 
+fn has_module(module: &str) -> bool {
+    let found = Command::new("bash")
+        .args(["-c", &choose_python(module)])
+        .status();
+    found.is_ok_and(|found| found.success())
+}
+
 fn is_there(program: &str) -> bool {
     let found = Command::new("bash")
         .args(["-c", "command -v -- \"$0\"", program])
@@ -267,9 +281,11 @@ fn missing(steps: &[Step]) -> Option<String> {
     if !space.is_ok_and(|space| space.status.success()) {
         return Some("unshare and ip cannot make a name space".to_string());
     }
-    words(steps)
-        .find(|word| !is_there(word))
-        .map(|word| format!("there is no program {word}"))
+    let program = words(steps).find(|word| !is_there(word));
+    let mut modules = steps.iter().filter_map(|step| step.module.as_deref());
+    let module = modules.find(|module| !has_module(module));
+    let program = program.map(|program| format!("there is no program {program}"));
+    program.or_else(|| module.map(|module| format!("Python has no module {module}")))
 }
 
 /// The markdown files below a folder.
