@@ -60,7 +60,7 @@ impl Core {
         let sync = durability == Durability::Synced && writer.unsynced;
         if sync {
             if self.has_bug(SeededBug::MarkBeforeSync) {
-                self.mark_synced(writer, database, last);
+                self.mark_synced(writer, &view, last);
             }
             if !self.has_bug(SeededBug::CommitUnsynced) {
                 self.sync_log(database)?;
@@ -70,7 +70,7 @@ impl Core {
         }
         writer.next_sequence = last + 1;
         if sync {
-            self.mark_synced(writer, database, last);
+            self.mark_synced(writer, &view, last);
         }
         Ok(first)
     }

@@ -54,6 +54,12 @@ struct Retired {
     is_behind: bool,
 }
 
+impl Retired {
+    fn is_unread(&self) -> bool {
+        self.is_behind && self.readers.strong_count() == 0
+    }
+}
+
 impl NodeSpace {
     /// Takes up to so many blocks that lie together.
     pub fn take(&self, most: u32) -> Option<RunExtent> {
@@ -96,6 +102,14 @@ impl NodeSpace {
         lists.free.is_empty() && lists.waiting.is_empty()
     }
 
+    /// Blocks that the next flush may write again.
+    pub fn blocks(&self) -> u64 {
+        let lists = lock(&self.0);
+        let free = lists.free.iter().map(|run| u64::from(run.count));
+        let unread = lists.waiting.iter().filter(|one| one.is_unread());
+        free.chain(unread.map(|one| one.nodes.len() as u64)).sum()
+    }
+
     /// The superblock names one more header.
     pub fn header_named(&self) {
         for retired in &mut lock(&self.0).waiting {
@@ -113,9 +127,10 @@ impl NodeSpace {
     ) {
         let mut lists = lock(&self.0);
         let Lists { free, waiting } = &mut *lists;
-        let may_go = |one: &Retired| one.is_behind && one.readers.strong_count() == 0;
-        if waiting.iter().any(may_go) && !is_read_elsewhere() {
-            let (unread, read) = std::mem::take(waiting).into_iter().partition(may_go);
+        if waiting.iter().any(Retired::is_unread) && !is_read_elsewhere() {
+            let (unread, read) = std::mem::take(waiting)
+                .into_iter()
+                .partition(Retired::is_unread);
             *waiting = read;
             free.extend(extents_of(unread));
         }

@@ -9,21 +9,28 @@ use cambium_base::{Error, Result};
 use cambium_io::Space;
 use cambium_io::sync::atomic::Ordering;
 
+use crate::cleaning::PART_OF_LEAST;
 use crate::core::Core;
 use crate::database::Database;
 use crate::planned::Planned;
 use crate::view::View;
 
 /// About how many bytes of a leaf an entry takes.
-const ENTRY_BYTES: u64 = 64;
+const ENTRY_BYTES: u64 = 32;
 /// The stale share, in percent, that is given back on a disk that is nearly full.
 const WHERE_SCARCE: u64 = 4;
+/// Nodes on the way to those that a flush changes, and blocks of headers.
+const NODES_BESIDE: u64 = 8;
+/// As many stale bytes are worth a flush when a write was refused.
+const LEAST_REFUSED: u64 = 64 << 10;
 /// For headers, and a few thousand tombstones.
 const LEAST_ROOM: u64 = 128 << 10;
+/// And for tombstones of so small a part of the log that cleaning finds something to give back.
+const PART_OF_LOG: u64 = 256;
 /// A flush takes this part of what is free ahead, at most.
 const PART_AHEAD: u64 = 16;
 /// No more than this part of the disk is left free.
-const PART_OF_DISK: u64 = 8;
+const PART_OF_DISK: u64 = 5;
 
 impl Core {
     /// Bytes that can be written: those free on the disk, and those taken ahead of the log's
@@ -40,17 +47,39 @@ impl Core {
 
     /// Bytes that a flush writes at most, beside documents that it moves.
     pub fn most_of_flush(&self, view: &View) -> u64 {
-        let buffered: usize = view.buffers().map(|buffer| buffer.keys()).sum();
-        let nodes = view.roots.nodes() * u64::from(self.shape.node_bytes);
-        nodes + buffered as u64 * ENTRY_BYTES
+        let nodes = (view.roots.nodes() + NODES_BESIDE) * u64::from(self.shape.node_bytes);
+        nodes + view.buffered_keys() * ENTRY_BYTES
+    }
+
+    /// Bytes that the log grows by for the nodes of a flush that changes so many leaves beside
+    /// those of what is buffered, and writes some of them over others.
+    pub fn nodes_grown(&self, view: &View, leaves: u64) -> u64 {
+        let buffered = view.buffered_keys();
+        let nodes = (leaves + buffered).min(view.roots.nodes()) + NODES_BESIDE;
+        let nodes = nodes.saturating_sub(view.database.node_space.blocks());
+        nodes * u64::from(self.shape.node_bytes) + buffered * ENTRY_BYTES
+    }
+
+    /// True if more is stale than a flush takes, once it has found out: what is buffered is
+    /// taken for deletes, of documents of the mean length. So many bytes of the log are not in
+    /// the tries.
+    pub fn flush_may_make_room(&self, view: &View, behind: u64) -> bool {
+        let used = view.database.log.used_bytes();
+        let documents = view.roots.documents() + view.buffered_keys();
+        let buffered = view.buffered_keys() * (used / documents.max(1));
+        let known = used.saturating_sub(behind + self.live_bytes(view));
+        buffered + known >= self.nodes_grown(view, 0).max(LEAST_REFUSED)
     }
 
     /// Bytes of the disk that puts leave free, and deletes.
     fn kept_free(&self, view: &View, space: Space) -> (u64, u64) {
-        let tail = self.least_tail().max(LEAST_ROOM);
-        let by_puts = self.most_of_flush(view) + 3 * tail;
-        let by_puts = by_puts.min(space.total / PART_OF_DISK);
-        (by_puts, by_puts - tail.min(by_puts / 3))
+        let least = (self.tuning.compaction.least_bytes / PART_OF_LEAST).max(LEAST_ROOM);
+        let tail = least.max(view.database.log.used_bytes() / PART_OF_LOG);
+        // What is buffered becomes nodes, and a flush after an opening writes all of them anew.
+        let anew = view.buffered_keys() * ENTRY_BYTES;
+        let by_puts = (self.most_of_flush(view) + anew + 3 * tail).min(space.total / PART_OF_DISK);
+        let by_deletes = (self.nodes_grown(view, 0) + tail).min(by_puts / 3 * 2);
+        (by_puts, by_deletes)
     }
 
     /// Looks whether there is room again for puts.
@@ -83,6 +112,9 @@ impl Core {
     pub fn reserve(&self, database: &Database, bytes: u64) -> Result<()> {
         database.check_room(bytes)?;
         database.log.reserve_in(bytes, &|needed| {
+            if self.cleaning.is_scarce.load(Ordering::Relaxed) {
+                return Ok(needed);
+            }
             let space = self.environment.file_system.space(&self.path);
             let free = space.map_or(u64::MAX, |space| space.available);
             Ok(needed.max(free / PART_AHEAD))

@@ -19,6 +19,7 @@ use crate::database::Database;
 use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::kind;
 use crate::seeded_bug::SeededBug;
+use crate::view::View;
 
 impl Core {
     /// Brings every write that was answered to the device.
@@ -39,10 +40,11 @@ impl Core {
         }
         // A file that has taken its place meanwhile was synced whole, and what follows in this
         // one says how far it was synced. After a close the file may be somebody else's.
-        let is_current = Arc::ptr_eq(&self.view.load().database, &database);
+        let view = self.view.load();
+        let is_current = Arc::ptr_eq(&view.database, &database);
         if is_current && newest == last && self.check_writable().is_ok() {
             writer.unsynced = false;
-            self.mark_synced(&mut writer, &database, last);
+            self.mark_synced(&mut writer, &view, last);
         }
         Ok(())
     }
@@ -113,11 +115,13 @@ impl Core {
     /// opens it after the death of the process can tell damage from a torn tail. It
     /// is handed over, not synced: it is there only if the sync before it was done,
     /// and where it is lost, nothing is. Past the page cache it would be an access of
-    /// the device for each commit; there the next record says the same.
-    pub fn mark_synced(&self, writer: &mut Writer, database: &Database, last: u64) {
+    /// the device for each commit; there the next record says the same. It takes no room that
+    /// a delete would not get.
+    pub fn mark_synced(&self, writer: &mut Writer, view: &View, last: u64) {
+        let database = &view.database;
         let end = database.log.end();
         let room = most_record_bytes(0, DOCUMENT_ALIGNMENT);
-        if database.is_direct() || self.reserve(database, room).is_err() {
+        if database.is_direct() || self.reserve_for(view, &[], room).is_err() {
             return;
         }
         let header = RecordHeader {

@@ -165,6 +165,12 @@ impl View {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 
+    /// Keys that a flush would carry into the tries.
+    pub fn buffered_keys(&self) -> u64 {
+        let of_buffers: usize = self.buffers().map(|buffer| buffer.keys()).sum();
+        of_buffers as u64 + self.run.entries()
+    }
+
     /// The ranges of a namespace that the buffers' writes up to a moment have deleted.
     pub fn deleted(&self, namespace: u16, moment: u64) -> RangeSet {
         let mut deleted = RangeSet::default();

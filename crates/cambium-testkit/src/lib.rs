@@ -12,6 +12,7 @@
 //! | [`broken`] | file systems that break their contract, which the suites must notice |
 //! | [`layer`] | file systems that hand every call on, but for those a test is about |
 //! | [`ending`] | file systems that fail after so many operations |
+//! | [`full_disk`] | a disk that is full, and has room again when entries are deleted |
 //! | [`golden`] | golden files, traces of operations, fixtures of earlier formats |
 //! | [`counted`] | what reaches the device |
 //! | [`c_programs`] | C and C++ programs that use the shared libraries, under AddressSanitizer too |
@@ -29,6 +30,7 @@ pub mod crash;
 pub mod damage;
 pub mod ending;
 pub mod following;
+pub mod full_disk;
 pub mod golden;
 mod history;
 mod holding;

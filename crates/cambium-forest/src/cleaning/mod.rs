@@ -36,6 +36,7 @@
 //!   [`crate::compact`]) gives the space back.
 //! - Consumers of the change feed keep what they have before them, up to `history_bytes`.
 
+mod fitting;
 mod marks;
 mod moving;
 mod tails;
@@ -68,7 +69,9 @@ const MOST_MOVED: u64 = 4;
 const LONGEST_TAIL: u64 = 8;
 /// A tail that is shorter than this part of the least file that is cleaned is not worth the
 /// work.
-const PART_OF_LEAST: u64 = 16;
+pub(crate) const PART_OF_LEAST: u64 = 16;
+/// And on a disk that is nearly full one that is shorter than this.
+const LEAST_WHERE_SCARCE: u64 = 32 << 10;
 /// A cleaned log may use this part of the offsets that can be addressed; then the store is
 /// rewritten, and offsets begin anew.
 const PART_OF_OFFSETS: u64 = 2;
@@ -113,11 +116,16 @@ pub(crate) struct Cleaning {
     /// A cleaning without a flush has freed too little: the next one waits until writers
     /// have logged so many bytes in all.
     apart_from: AtomicU64,
+    /// Bytes that writers have logged in all, and where the log ended when they had come to
+    /// that.
+    round: Mutex<(u64, u64)>,
     /// Where the log ended when it was last looked whether writers rest.
     end: AtomicU64,
     /// The log's beginning, the newest header and the consumers' position when a search of the
     /// log found no tail.
     searched: Mutex<Option<(u64, u64, Option<u64>)>>,
+    /// Where the log began and ended, and the room, when no tail was worth its cleaning.
+    fits_none: Mutex<Option<(u64, u64, u64)>>,
     /// A write was refused for lack of room, or a delete has found little.
     refused: AtomicBool,
     /// The last write that took space found little of it.
@@ -178,17 +186,22 @@ impl Core {
             return Ok(None);
         };
         // Less, where there is little room for what is moved.
-        let room = self.room(view)?.saturating_sub(self.most_of_flush(view));
-        let wanted = wanted.min(room / 5 * 4).max(self.least_tail());
-        if self.live_bytes(view).min(wanted) > room {
-            return Ok(None);
-        }
-        let Some(tail) = self.tail_of(maintenance, &view.database, wanted)? else {
+        let room = self.room(view)?;
+        let has_room = |bytes: u64| {
+            let moved = self.live_bytes(view).min(bytes);
+            moved + self.most_of_flush(view) <= room
+        };
+        let tail = match has_room(wanted) {
+            true => self.tail_of(maintenance, &view.database, wanted)?,
+            false => None,
+        };
+        let tail = match tail.filter(|tail| has_room(tail.bytes)) {
+            Some(tail) => Some(tail),
+            None => self.tail_that_fits(maintenance, view, (wanted, room))?,
+        };
+        let Some(tail) = tail else {
             return Ok(None);
         };
-        if self.live_bytes(view).min(tail.bytes) > room {
-            return Ok(None);
-        }
         // From now on no feed begins before it.
         let is_given_up = self
             .history
@@ -227,14 +240,19 @@ impl Core {
 
     pub fn least_tail(&self) -> u64 {
         let least = self.tuning.compaction.least_bytes / PART_OF_LEAST;
-        least.max(u64::from(self.shape.block_bytes))
+        let most = match self.cleaning.is_scarce.load(Ordering::Relaxed) {
+            true => LEAST_WHERE_SCARCE,
+            false => u64::MAX,
+        };
+        least.min(most).max(u64::from(self.shape.block_bytes))
     }
 
     /// Cleans where nothing is buffered that a flush would carry; false where nothing can be
     /// cleaned.
     pub fn clean_apart(&self, maintenance: &mut Maintenance) -> Result<bool> {
         let logged = of(&self.counters.log_bytes);
-        if logged < self.cleaning.apart_from.load(Ordering::Relaxed) {
+        let is_early = logged < self.cleaning.apart_from.load(Ordering::Relaxed);
+        if is_early && !self.is_worth_a_round(logged) {
             return Ok(false);
         }
         self.begin_session_locked(maintenance)?;
@@ -269,6 +287,17 @@ impl Core {
             }
         }
         Ok(tail.is_some())
+    }
+
+    /// True on a disk that is nearly full until all that writers have logged was cleaned once:
+    /// what is stale may lie at the end, and puts wait for it.
+    fn is_worth_a_round(&self, logged: u64) -> bool {
+        let mut round = lock(&self.cleaning.round);
+        let log = &self.view.load().database.log;
+        if round.0 != logged {
+            *round = (logged, log.end());
+        }
+        self.cleaning.is_scarce.load(Ordering::Relaxed) && log.begin() < round.1
     }
 
     /// True if nothing was written since this was asked before.

@@ -294,6 +294,12 @@ impl Core {
                 return Err(Error::Cancelled);
             }
             let mut maintenance = lock(&self.maintenance);
+            let view = self.view.load_full();
+            let end = view.database.log.end();
+            let behind = end.saturating_sub(maintenance.header.replay_from);
+            if view.is_buffered() && !self.flush_may_make_room(&view, behind) {
+                break;
+            }
             self.flush_locked(&mut maintenance)?;
             if !self.clean_apart(&mut maintenance)? {
                 break;

@@ -25,8 +25,6 @@ use crate::view::{Roots, View};
 /// once more, and what is written in between at least.
 const LOOKS: u64 = 40;
 pub(super) const LEAST_APART: u64 = 1 << 20;
-/// Bytes of the log that are worth a flush when a write was refused for lack of room.
-const LEAST_REFUSED: u64 = 64 << 10;
 
 /// Whether a compaction should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,7 +192,7 @@ impl Core {
             false => 0,
         };
         // A flush finds out how much deletes have made stale; no writer fills the buffer.
-        if behind >= LEAST_REFUSED && self.was_refused() {
+        if view.is_buffered() && self.flush_may_make_room(&view, behind) && self.was_refused() {
             return Due::AfterFlush;
         }
         let threshold = match cleans {

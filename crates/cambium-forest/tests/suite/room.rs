@@ -2,13 +2,13 @@
 //! store that has filled its disk opens, deletes, and gives space back.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use crate::support::{Model, contents, options};
+use crate::support::options;
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind};
 use cambium_forest::Forest;
-use cambium_io::simulated::{CrashStyle, SimulatedDisk};
-use cambium_io::{Environment, StepOutcome};
+use cambium_io::Environment;
+use cambium_testkit::Subject;
+use cambium_testkit::full_disk::fill_and_empty;
 
 const KEYS: u64 = 3_000;
 
@@ -51,94 +51,14 @@ fn what_is_said_is_enough_however_little_memory_there_is() {
     }
 }
 
-const CAPACITY: u64 = 8 << 20;
-const SMALL: [(&str, &str); 2] = [
-    ("compaction_least_bytes", "256KiB"),
-    ("segment_bytes", "512KiB"),
-];
-
-fn open(environment: &Environment) -> Arc<dyn Engine> {
-    Forest
-        .open(environment, Path::new("/store"), &options(&SMALL), &())
-        .unwrap()
-}
-
-/// Puts values of 1,000 bytes until the disk is full.
-fn fill_disk(store: &dyn Engine, model: &mut Model, from: u64) {
-    for number in from.. {
-        let (key, value) = (number.to_be_bytes(), vec![number as u8; 1000]);
-        match store.put(&key, &value, Durability::Written) {
-            Ok(_) => _ = model.insert(key.to_vec(), value),
-            Err(error) => {
-                assert!(error.is_no_space(), "{error}");
-                return;
-            }
-        }
-    }
-}
-
-fn rest(store: &dyn Engine) {
-    for _ in 0..2 {
-        while store.step(1 << 20).unwrap() == StepOutcome::Again {}
-    }
-}
-
-/// Everything is deleted but each tenth entry, while the background or calls of `compact` give
-/// the space back, and the disk is filled again.
-fn delete_and_fill_again(store: &dyn Engine, model: &mut Model, compacts: bool) {
-    let all: Vec<Vec<u8>> = model.keys().cloned().collect();
-    for (number, key) in all.iter().enumerate() {
-        if number % 10 != 0 {
-            if let Err(full) = store.delete(key, Durability::Written) {
-                assert!(full.is_no_space(), "{full}");
-                match compacts {
-                    true => _ = store.compact(&CompactOptions::default(), &()).unwrap(),
-                    false => rest(store),
-                }
-                store.delete(key, Durability::Written).unwrap();
-            }
-            model.remove(key);
-        }
-    }
-    let before = model.len();
-    // A put that is refused wakes the background.
-    fill_disk(store, model, 1_000_000);
-    rest(store);
-    fill_disk(store, model, 2_000_000);
-    assert!(
-        model.len() - before > all.len() / 2,
-        "{before} of {} entries were left, and {} came",
-        all.len(),
-        model.len() - before
-    );
+/// A segment of this disk is what a default one is of a real disk.
+fn small() -> Subject {
+    Subject::new(&Forest)
+        .opening("compaction_least_bytes", "4MiB")
+        .opening("segment_bytes", "512KiB")
 }
 
 #[test]
 fn a_store_that_has_filled_its_disk_opens_deletes_and_gives_space_back() {
-    for (closes, compacts) in [(true, false), (false, false), (true, true), (false, true)] {
-        let disk = SimulatedDisk::new(1);
-        disk.set_capacity(Some(CAPACITY));
-        let mut environment = Environment::simulated(&disk, 1);
-        let store = Forest
-            .create(&environment, Path::new("/store"), &options(&SMALL))
-            .unwrap();
-        let mut model = Model::new();
-        fill_disk(&*store, &mut model, 0);
-        if closes {
-            store.close().unwrap();
-        } else {
-            // The process dies, and the operating system lives on.
-            let image = disk.crash(CrashStyle::Everything, 7);
-            image.set_capacity(Some(CAPACITY));
-            environment = Environment::simulated(&image, 1);
-        }
-        drop(store);
-        let store = open(&environment);
-        assert_eq!(contents(&*store), model, "{closes} {compacts}");
-        delete_and_fill_again(&*store, &mut model, compacts);
-        assert_eq!(contents(&*store), model, "{closes} {compacts}");
-        store.close().unwrap();
-        let store = open(&environment);
-        assert_eq!(contents(&*store), model, "{closes} {compacts}");
-    }
+    fill_and_empty(&small(), 0..20).unwrap();
 }
