@@ -17,6 +17,9 @@
 //! document of the same key if its fingerprint matches: of 4,096 lost entries whose lookups
 //! end at a newer document of another key, one is overlooked.
 //!
+//! Writes are numbered one by one. A number that the log lacks may have been the newest write
+//! of any key, so a finding about an older one says so.
+//!
 //! Memory is bounded: with too many unsettled writes, a pass goes on with the lower half of
 //! the hashes of keys, and later passes take the rest.
 
@@ -33,7 +36,7 @@ use crate::buffer::DeletedRange;
 use crate::core::Core;
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
-use crate::format::{DatabaseHeader, FLAG_MOVED, kind, namespace_and_key};
+use crate::format::{DatabaseHeader, FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
 use crate::index::IndexCursor;
 use crate::nodes::Nodes;
 use crate::ranges::{CoveredKeys, RangeSet};
@@ -42,6 +45,8 @@ use crate::view::View;
 
 /// Begins the text of each finding.
 pub(crate) const DISAGREES: &str = "index and log disagree";
+/// And ends it where a newer write of the key may have been in the log.
+pub(crate) const LACKS_LATER: &str = "and the log lacks a write behind it";
 /// Unsettled writes of one pass, about 40 bytes each.
 const MOST_UNSETTLED: usize = 1 << 20;
 
@@ -69,7 +74,8 @@ fn in_passes(
         // Flushes go on beside the check.
         trees_from = u64::MAX;
     }
-    let base = base_of(&view.database, header, trees_from)?;
+    let older = whole_before(&view.database, header, trees_from)?;
+    let base = older.last().unwrap_or(header).clone();
     let mut passes = vec![0..=u64::MAX];
     while let Some(hashes) = passes.pop() {
         let mut pass = Pass {
@@ -81,35 +87,44 @@ fn in_passes(
             unsettled: HashMap::new(),
             ranges: Vec::new(),
             newest: 0,
+            last_number: None,
             last_fault: None,
+            last_gap: None,
         };
         pass.walk_base(&base, report)?;
-        pass.scan(&base, header.replay_from, progress)?;
+        pass.scan((&base, header), progress)?;
         pass.conclude(report)?;
         passes.append(&mut pass.later);
     }
     Ok(())
 }
 
-/// The oldest header from an offset on that a header leads back to, or the last rollback's or
-/// cleaning's: the trees of headers before a cleaning reach what it gave back. A damaged header
-/// ends the way: nothing depends on it.
-fn base_of(database: &Database, header: &DatabaseHeader, from: u64) -> Result<DatabaseHeader> {
+/// The headers from an offset on that a header leads back to, newest first, down to the last
+/// rollback's or cleaning's: the trees of headers before a cleaning reach what it gave back. A
+/// damaged header ends the way: nothing depends on it.
+pub(crate) fn whole_before(
+    database: &Database,
+    header: &DatabaseHeader,
+    from: u64,
+) -> Result<Vec<DatabaseHeader>> {
     let from = from.max(1);
-    let mut base = header.clone();
+    let mut headers: Vec<DatabaseHeader> = Vec::new();
     let mut before = u64::MAX;
-    while base.rolled_back_to.is_none() && (from..before).contains(&base.previous) {
-        before = base.previous;
+    loop {
+        let newer = headers.last().unwrap_or(header);
+        if newer.rolled_back_to.is_some() || !(from..before).contains(&newer.previous) {
+            return Ok(headers);
+        }
+        before = newer.previous;
         match header_at(database, before)? {
             Some((.., older))
-                if older.replay_from <= base.replay_from && older.begin == base.begin =>
+                if older.replay_from <= newer.replay_from && older.begin == newer.begin =>
             {
-                base = older;
+                headers.push(older);
             }
-            _ => break,
+            _ => return Ok(headers),
         }
     }
-    Ok(base)
 }
 
 /// A write that the index does not show, and that no newer one has explained so far.
@@ -134,8 +149,12 @@ struct Pass<'a> {
     ranges: Vec<(u64, DeletedRange)>,
     /// Sequence number of the last write that was scanned.
     newest: u64,
+    /// Number of the last write in the log, judged or not.
+    last_number: Option<u64>,
     /// The last place of the log that could not be read: a newer write may have been there.
     last_fault: Option<u64>,
+    /// The last record before which a number is missing.
+    last_gap: Option<u64>,
 }
 
 impl Pass<'_> {
@@ -239,28 +258,35 @@ impl Pass<'_> {
     /// that a place which cannot be read is met.
     fn scan(
         &mut self,
-        base: &DatabaseHeader,
-        until: u64,
+        (base, header): (&DatabaseHeader, &DatabaseHeader),
         progress: &dyn ProgressSink,
     ) -> Result<()> {
         let database = self.view.database.clone();
+        let until = header.replay_from;
         let mut scanner = LogScanner::new(
             &**database.log.file(),
             *database.log.seed(),
             *database.log.geometry(),
             SessionRule::NeverLower,
             database.log.begin(),
-            until,
+            database.log.end(),
         )?;
         let mut count = 0u64;
         while let Some(scanned) = scanner.next()? {
             let record = match scanned {
                 Scanned::Record(record) => record,
-                Scanned::Fault(fault) => {
+                Scanned::Fault(fault) if fault.offset < until => {
                     self.last_fault = Some(fault.offset);
                     continue;
                 }
+                Scanned::Fault(_) => break,
             };
+            let is_header = record.header.kind == kind::HEADER;
+            if record.offset >= until && !is_header {
+                // Written after what the header knows.
+                self.skip_nodes(&mut scanner, &record);
+                continue;
+            }
             count += 1;
             if count % 4096 == 0 {
                 progress.report(Progress {
@@ -269,12 +295,17 @@ impl Pass<'_> {
                     total: Some(until),
                 });
             }
+            // What a compaction or a repair has written is in no order.
+            let is_numbered = record.offset >= header.start;
+            if is_numbered && self.lacks_before(&record)? {
+                self.last_gap = Some(record.offset);
+            }
+            if record.offset >= until {
+                // The header, or one behind it.
+                break;
+            }
+            self.skip_nodes(&mut scanner, &record);
             match record.header.kind {
-                kind @ (kind::NODES | kind::MOVED) => {
-                    let end = record.offset + record.header.total_bytes(DOCUMENT_ALIGNMENT);
-                    let count = record.header.auxiliary;
-                    scanner.skip_to(database.blocks_behind(kind, end, count).1);
-                }
                 _ if record.header.flags & FLAG_MOVED != 0 => {}
                 kind::PUT | kind::DELETE | kind::RANGE_DELETED
                     if record.offset >= base.replay_from =>
@@ -285,6 +316,50 @@ impl Pass<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Steps over the blocks behind a record that announces some.
+    fn skip_nodes(&self, scanner: &mut LogScanner<'_>, record: &ScannedRecord) {
+        if let kind @ (kind::NODES | kind::MOVED) = record.header.kind {
+            let end = record.offset + record.header.total_bytes(DOCUMENT_ALIGNMENT);
+            let blocks = self
+                .view
+                .database
+                .blocks_behind(kind, end, record.header.auxiliary);
+            scanner.skip_to(blocks.1);
+        }
+    }
+
+    /// True if the number of a record is not the next one, and nothing explains that.
+    fn lacks_before(&mut self, record: &ScannedRecord) -> Result<bool> {
+        let header = &record.header;
+        let sequence = header.sequence.0;
+        let is_write = match header.kind {
+            kind::PUT
+            | kind::DELETE
+            | kind::RANGE_DELETED
+            | kind::NAMESPACE
+            | kind::NAMESPACE_DROPPED => header.flags & FLAG_MOVED == 0,
+            kind::HEADER => false,
+            _ => return Ok(false),
+        };
+        let last = self.last_number;
+        if is_write {
+            // Lower, if the writer took back what did not fit.
+            self.last_number = Some(sequence);
+            return Ok(last.is_some_and(|last| last + 1 < sequence));
+        }
+        self.last_number = last.max(Some(sequence));
+        let Some(next) = last.map(|last| last + 1).filter(|&next| next <= sequence) else {
+            return Ok(false);
+        };
+        // A recovery leaves numbers out, and a rollback has one.
+        let header = header_at(&self.view.database, record.offset)?;
+        let explains = |header: &DatabaseHeader| match header.rolled_back_to {
+            Some(_) => next == sequence,
+            None => record.header.flags & FLAG_RECOVERED != 0,
+        };
+        Ok(header.is_some_and(|(.., header)| !explains(&header)))
     }
 
     fn take_write(&mut self, scanner: &mut LogScanner<'_>, record: &ScannedRecord) -> Result<()> {
@@ -426,7 +501,11 @@ impl Pass<'_> {
             }
             (_, None) => format!("key {shown} was written here, and the index lacks it"),
         };
-        Ok(Some(format!("{DISAGREES}: {what}")))
+        let lacks = match self.last_gap.is_some_and(|at| at > write.offset) {
+            true => format!("; {LACKS_LATER}"),
+            false => String::new(),
+        };
+        Ok(Some(format!("{DISAGREES}: {what}{lacks}")))
     }
 }
 

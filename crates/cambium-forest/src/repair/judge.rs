@@ -3,7 +3,8 @@
 //!
 //! The log alone does not tell: a compaction leaves out tombstones while a named
 //! snapshot keeps the document, and what lies in a damaged place may have been the
-//! newest write, or a stale one.
+//! newest write, or a stale one. Where a node of the index is damaged, the trees of an older
+//! header tell of what was written before it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,14 +25,6 @@ pub(super) enum Verdict {
         offset: u64,
         instead: Option<DocumentAddress>,
     },
-}
-
-/// What an index says of a key.
-enum Indexed {
-    Absent,
-    At(DocumentAddress),
-    /// The way there is damaged.
-    Unsure,
 }
 
 pub(super) struct Judge<'a> {
@@ -58,14 +51,13 @@ impl<'a> Judge<'a> {
         let overlooked = |version: &&Version| self.salvaged.overlooked.contains(&version.offset);
         let overlooked = versions.iter().find(overlooked);
         let by_log = overlooked.or(newest).and_then(|version| version.document);
-        let Some(trusted) = &self.salvaged.trusted else {
+        let Some((indexed, through)) = self.look_up(namespace, key)? else {
             return Ok(Verdict::Counts(by_log));
         };
-        let later = newest.is_some_and(|version| version.sequence > trusted.header.sequence);
-        let indexed = match self.look_up(namespace, key)? {
-            Indexed::Unsure => return Ok(Verdict::Counts(by_log)),
-            Indexed::Absent => Verdict::Counts(None),
-            Indexed::At(address) => self.indexed(namespace, key, versions, address)?,
+        let later = newest.is_some_and(|version| version.sequence > through);
+        let indexed = match indexed {
+            None => Verdict::Counts(None),
+            Some(address) => self.indexed(namespace, key, versions, address)?,
         };
         Ok(match indexed {
             _ if later || overlooked.is_some() => Verdict::Counts(by_log),
@@ -77,28 +69,34 @@ impl<'a> Judge<'a> {
         })
     }
 
-    fn look_up(&mut self, namespace: u16, key: &[u8]) -> Result<Indexed> {
+    /// The document to which the newest whole way of an index leads, if any, and the last write
+    /// that this index knows; `None` where no way is whole.
+    fn look_up(
+        &mut self,
+        namespace: u16,
+        key: &[u8],
+    ) -> Result<Option<(Option<DocumentAddress>, u64)>> {
         let Some(trusted) = &self.salvaged.trusted else {
-            return Ok(Indexed::Unsure);
-        };
-        let mut roots = trusted.header.namespaces.iter();
-        let root = roots.find(|(number, ..)| *number == namespace);
-        let Some(address) = root.and_then(|(_, _, root)| root.root) else {
-            return Ok(Indexed::Absent);
+            return Ok(None);
         };
         let nodes = Nodes {
             core: self.core,
             database: &self.salvaged.database,
         };
-        match self.core.index.find(&nodes, address, key) {
-            Ok(Some(found)) => Ok(Indexed::At(found)),
-            Ok(None) => Ok(Indexed::Absent),
-            Err(Error::Corruption { .. }) => {
-                self.unsure = true;
-                Ok(Indexed::Unsure)
+        for header in std::iter::once(&trusted.header).chain(&trusted.older) {
+            let mut roots = header.namespaces.iter();
+            let root = roots.find(|(number, ..)| *number == namespace);
+            let Some(address) = root.and_then(|(_, _, root)| root.root) else {
+                return Ok(Some((None, header.sequence)));
+            };
+            match self.core.index.find(&nodes, address, key) {
+                Ok(found) => return Ok(Some((found, header.sequence))),
+                Err(Error::Corruption { .. }) => {}
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
         }
+        self.unsure = true;
+        Ok(None)
     }
 
     /// The index leads to a document: this key's, or another's that the trie

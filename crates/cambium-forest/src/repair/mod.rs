@@ -53,7 +53,7 @@ use self::rewrite::Rewrite;
 pub(crate) use self::runs::SCRATCH_NAME;
 use self::runs::Sorter;
 use self::salvage::Salvaged;
-use crate::agreement::DISAGREES;
+use crate::agreement::{DISAGREES, LACKS_LATER};
 use crate::core::{Core, Maintenance, lock};
 use crate::database::{Database, Home};
 use crate::document::DocumentAddress;
@@ -143,6 +143,8 @@ fn finding(kind: FindingKind, error: Error) -> Option<Finding> {
 struct Trusted {
     offset: u64,
     header: DatabaseHeader,
+    /// Those before it whose trees are whole, newest first.
+    older: Vec<DatabaseHeader>,
 }
 
 struct Repair<'a> {
@@ -184,8 +186,14 @@ impl Repair<'_> {
             // Nothing is left after the header: writes may have gone with it.
             let is_cut_off = !salvaged.was_closed && salvaged.last_record < found.offset;
             if ours && found.what.starts_with(DISAGREES) {
-                salvaged.overlooked.insert(found.offset);
-                let what = format!("{}; the log counts", found.what);
+                let counts = match found.what.ends_with(LACKS_LATER) {
+                    true => "index",
+                    false => {
+                        salvaged.overlooked.insert(found.offset);
+                        "log"
+                    }
+                };
+                let what = format!("{}; the {counts} counts", found.what);
                 self.say(FindingKind::Note, file, found.offset, what);
                 continue;
             }

@@ -11,6 +11,7 @@ use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
 
 use super::runs::{Met, Sorter};
 use super::{Repair, Trusted, header_at};
+use crate::agreement::whole_before;
 use crate::buffer::DeletedRange;
 use crate::database::Database;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
@@ -332,7 +333,12 @@ impl Repair<'_> {
                 continue;
             }
             if let Some((offset, _, header)) = header_at(database, place)? {
-                return Ok(Some(Trusted { offset, header }));
+                let older = whole_before(database, &header, header.trees_from)?;
+                return Ok(Some(Trusted {
+                    offset,
+                    header,
+                    older,
+                }));
             }
         }
         let what = "the newest database header and its spare cannot be read: named snapshots, rollbacks and writes that only they knew of are lost";

@@ -55,10 +55,63 @@ fn a_repair_that_loses_an_entry_without_a_word_is_found() {
     assert!(suite().stride(97).lossy_repairs().find_failure().is_some());
 }
 
+/// A place of the log that became zeros looks like one that nothing was written to; the numbers
+/// of the writes around it tell.
+#[test]
+fn a_rotted_tombstone_brings_nothing_back() {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let path = Path::new("/store");
+    let none = OptionValues::default();
+    let store = Forest.create(&environment, path, &none).unwrap();
+    let durability = Durability::Synced;
+    store.put(b"oak", b"Quercus", durability).unwrap();
+    store.delete(b"oak", durability).unwrap();
+    store.put(b"ash", b"Fraxinus", durability).unwrap();
+    store.put(b"elm", b"Ulmus", durability).unwrap();
+    store.delete(b"elm", durability).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let file = path.join("000001.forest");
+    let mut contents = disk.contents(&file).unwrap();
+    let end = 4096
+        + contents[4096..]
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .unwrap();
+    let mut repaired = 0;
+    for place in (4096..end).step_by(16) {
+        let damaged = disk.fork();
+        let bytes = contents[place..].len().min(512);
+        let before = contents[place..place + bytes].to_vec();
+        contents[place..place + bytes].fill(0);
+        assert!(damaged.replace_contents(&file, &contents));
+        contents[place..place + bytes].copy_from_slice(&before);
+        let environment = Environment::simulated(&damaged, 1);
+        let report = Forest.check(&environment, path, &none, &()).unwrap();
+        if report.is_sound() {
+            continue;
+        }
+        Forest.repair(&environment, path, &none, &()).unwrap();
+        let store = Forest.open(&environment, path, &none, &()).unwrap();
+        for key in [b"oak", b"elm"] {
+            assert_eq!(store.get(key).unwrap(), None, "{place}: {report:?}");
+        }
+        repaired += 1;
+    }
+    assert!(repaired > 10, "{repaired}");
+}
+
 /// A compaction leaves tombstones out, and keeps for a named snapshot what they removed.
 /// Whatever is damaged afterwards, a repair brings none of it back.
 #[test]
 fn what_a_named_snapshot_alone_has_does_not_come_back() {
+    for rolls_back in [false, true] {
+        snapshot_keeps_what_was_removed(rolls_back);
+    }
+}
+
+fn snapshot_keeps_what_was_removed(rolls_back: bool) {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
     let path = Path::new("/store");
@@ -74,7 +127,16 @@ fn what_a_named_snapshot_alone_has_does_not_come_back() {
     for number in (0..200).step_by(10) {
         store.delete(&key(number), Durability::Written).unwrap();
     }
+    store.create_named_snapshot("tuesday").unwrap();
     store.compact(&CompactOptions::default(), &()).unwrap();
+    if rolls_back {
+        store.rollback("tuesday").unwrap();
+        for number in [1, 151] {
+            store
+                .put(&key(number), b"new", Durability::Written)
+                .unwrap();
+        }
+    }
     store.close().unwrap();
     let file = path.join("000002.forest");
     let length = disk.contents(&file).unwrap().len() as u64;
