@@ -18,6 +18,7 @@ use cambium_api::{
 use cambium_base::{Result, StoreId};
 use cambium_index::NodeAddress;
 use cambium_io::Environment;
+use cambium_io::segmented::place_in;
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::store_lock::lock_for_reading;
 use cambium_storage::superblock;
@@ -44,9 +45,18 @@ pub(crate) fn check(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let (tuning, _) = Tuning::of_opening(options)?;
+    let below = &*environment.file_system;
     let environment = &tuning.segmented(environment);
     let marker = read_marker(&*environment.file_system, path)?;
-    check_store(environment, path, (marker.store, tuning), progress)
+    let mut report = check_store(environment, path, (marker.store, tuning), progress)?;
+    for finding in &mut report.findings {
+        let (segment, at) = place_in(below, &finding.file, finding.offset);
+        if segment != finding.file {
+            let what = &mut finding.what;
+            *what = format!("{what} (byte {at} of {})", segment.display());
+        }
+    }
+    Ok(report)
 }
 
 /// The same for a store whose id is known, whatever its marker says.

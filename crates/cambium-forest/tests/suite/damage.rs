@@ -163,3 +163,30 @@ fn snapshot_keeps_what_was_removed(rolls_back: bool) {
     }
     assert!(repaired > 10, "{repaired}");
 }
+
+#[test]
+fn damage_in_a_later_segment_is_named_by_its_file() {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let path = Path::new("/store");
+    let shape = options(&[("segment_bytes", "16KiB")]);
+    let store = Forest.create(&environment, path, &shape).unwrap();
+    for number in 0..100_u32 {
+        let value = [number as u8; 1000];
+        store
+            .put(&number.to_be_bytes(), &value, Durability::Written)
+            .unwrap();
+    }
+    store.close().unwrap();
+    let segment = |file: &&std::path::PathBuf| file.to_string_lossy().contains(".forest.");
+    let file = disk.files().iter().find(segment).unwrap().clone();
+    assert!(disk.flip_bit(&file, 1500, 0));
+    let none = OptionValues::default();
+    let report = Forest.check(&environment, path, &none, &()).unwrap();
+    let what = report.findings.iter().map(|finding| &finding.what);
+    let named = format!("of {})", file.display());
+    assert!(
+        what.clone().any(|what| what.ends_with(&named)),
+        "{report:?}"
+    );
+}

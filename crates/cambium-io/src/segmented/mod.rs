@@ -74,6 +74,21 @@ pub fn file_of(name: &str) -> &str {
     }
 }
 
+/// The segment that has an offset of a file, and where in it that lies; the file itself where
+/// it has no other, or its folder cannot be read. `below` is the file system that has the
+/// segments.
+pub fn place_in(below: &dyn FileSystem, path: &Path, offset: u64) -> (PathBuf, u64) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let entries = below.list(folder_of(path)).unwrap_or_default();
+    let starts = entries.iter().filter_map(|entry| {
+        let entry = entry.name.to_string_lossy();
+        let (file, start) = segment_of(&entry)?;
+        start.filter(|&start| file == name && start <= offset)
+    });
+    let start = starts.max().unwrap_or(0);
+    (segment_path(path, start), offset - start)
+}
+
 /// File and start of a segment that is not its file's first; a copy that is not whole has
 /// none.
 fn segment_of(name: &str) -> Option<(&str, Option<u64>)> {
