@@ -136,7 +136,7 @@ impl Full<'_> {
         self.same(&*store)?;
         let left = self.state.len();
         // A put that is refused wakes the background.
-        for from in [1 << 32, 2 << 32] {
+        for from in [1 << 20, 2 << 20] {
             self.rest(&*store)?;
             self.fill(&*store, from)?;
         }

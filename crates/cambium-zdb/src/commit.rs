@@ -92,6 +92,12 @@ impl<'v> Entry<'v> {
         self.kind != kind::PUT
     }
 
+    /// True if fewer keys are there with it, or with the batch that it ends: of string keys, a
+    /// bucket is written anew without those that were deleted.
+    fn makes_room(&self) -> bool {
+        self.removes() || self.batch_remaining > 0 || (self.auxiliary as i32) < 0
+    }
+
     fn is_range(&self) -> bool {
         self.kind == kind::DELETE_RANGE
     }
@@ -227,16 +233,17 @@ impl Core {
             shares[at].bytes += header.record_bytes(payload, self.shape.alignment);
             shares[at].entries.push(index);
         }
+        let makes_room = group.entries.iter().all(Entry::makes_room);
         // In an order that does not hang on which file came first.
         shares.sort_by_key(|share| share.file.file.number.0);
         for share in &mut shares {
-            share.end = self.reserve_in(share.file, share.bytes)?;
+            share.end = self.reserve_in(share.file, share.bytes, makes_room)?;
         }
         Ok(shares)
     }
 
     /// Allocates space in one file; answers where it ends.
-    fn reserve_in(&self, file: &DataFile, bytes: u64) -> Result<u64> {
+    fn reserve_in(&self, file: &DataFile, bytes: u64, makes_room: bool) -> Result<u64> {
         let end = file.log.end();
         if end + bytes > self.shape.slots.max_position() {
             return Err(Error::LimitExceeded(format!(
@@ -247,7 +254,7 @@ impl Core {
                 self.shape.alignment
             )));
         }
-        file.log.reserve(bytes)?;
+        self.reserve_in_file(file, bytes, makes_room)?;
         Ok(end)
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct Core {
     pub open_count: AtomicUsize,
     /// Some bound was passed: a step has something to do.
     pub checkpoint_due: AtomicBool,
+    /// The last write that took space found little of it.
+    pub is_scarce: AtomicBool,
     /// The compaction that is going on; its lock is taken before all others.
     pub compaction: Mutex<Option<Compaction>>,
     /// Notifies the background task, where one runs.

@@ -59,6 +59,7 @@ mod reader;
 mod rebuild;
 mod recovery;
 mod repair;
+mod room;
 pub mod seeded_bug;
 mod small_values;
 mod stats;

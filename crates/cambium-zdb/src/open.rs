@@ -379,6 +379,7 @@ fn assemble(
         clock_tick: AtomicU64::new(0),
         open_count: AtomicUsize::new(0),
         checkpoint_due: AtomicBool::new(false),
+        is_scarce: AtomicBool::new(false),
         background: OnceLock::new(),
         compaction: Mutex::new(None),
         memory: OnceLock::new(),

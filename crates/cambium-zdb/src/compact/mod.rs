@@ -71,38 +71,60 @@ impl Core {
             batch: 1,
             ..CompactReport::default()
         };
-        let numbers = self.table_numbers();
-        let total = Some(numbers.len() as u64 * u64::from(self.shape.data_files));
-        for (done, number) in numbers.into_iter().enumerate() {
-            for place in 0..self.shape.data_files as usize {
+        let places = 0..self.shape.data_files as usize;
+        let numbers = self.table_numbers().into_iter();
+        let mut left: Vec<(u64, usize)> = numbers
+            .flat_map(|number| places.clone().map(move |place| (number, place)))
+            .collect();
+        let total = left.len() as u64;
+        while !left.is_empty() {
+            let before = left.len();
+            let mut refused = None;
+            // What goes first may make room for what had none.
+            let mut turn = std::mem::take(&mut left).into_iter();
+            while let Some((number, place)) = turn.next() {
                 progress.report(Progress {
                     phase: "compact",
-                    done: done as u64 * u64::from(self.shape.data_files) + place as u64,
-                    total,
+                    done: total - (turn.len() + left.len() + 1) as u64,
+                    total: Some(total),
                 });
-                let Some(table) = self.table(number)? else {
-                    continue;
-                };
-                if table.current_file(place).stale_percent() == 0 && !self.has_stale(&table, place)
-                {
-                    continue;
-                }
-                let mut current = lock(&self.compaction);
-                self.health.check_open()?;
-                let compaction = match current.take() {
-                    // The background began this very file: go on with it.
-                    Some(begun) if begun.is_of(number, place) => begun,
-                    Some(other) => {
-                        self.abandon(other);
-                        self.begin_compaction(number, place)?
+                match self.compact_one(number, place) {
+                    Ok(report) => add(&mut all, &report),
+                    Err(full) if full.is_no_space() && self.health.failure().is_none() => {
+                        left.push((number, place));
+                        refused = Some(full);
                     }
-                    None => self.begin_compaction(number, place)?,
-                };
-                add(&mut all, &self.run_compaction(compaction)?);
+                    Err(error) => return Err(error),
+                }
+            }
+            if let Some(full) = refused.filter(|_| left.len() == before) {
+                return Err(full);
             }
         }
         all.total_seconds = (self.environment.clock.monotonic() - started).as_secs_f64();
         Ok(all)
+    }
+
+    /// Compacts one data file on request, if anything in it is stale.
+    fn compact_one(&self, number: u64, place: usize) -> Result<CompactReport> {
+        let Some(table) = self.table(number)? else {
+            return Ok(CompactReport::default());
+        };
+        if table.current_file(place).stale_percent() == 0 && !self.has_stale(&table, place) {
+            return Ok(CompactReport::default());
+        }
+        let mut current = lock(&self.compaction);
+        self.health.check_open()?;
+        let compaction = match current.take() {
+            // The background began this very file: go on with it.
+            Some(begun) if begun.is_of(number, place) => begun,
+            Some(other) => {
+                self.abandon(other);
+                self.begin_compaction(number, place)?
+            }
+            None => self.begin_compaction(number, place)?,
+        };
+        self.run_compaction(compaction)
     }
 
     fn has_stale(&self, table: &Table, place: usize) -> bool {
@@ -158,7 +180,7 @@ impl Core {
     /// The data file that most deserves a compaction, if any passes the
     /// threshold.
     fn most_stale_file(&self) -> Result<Option<(u64, usize)>> {
-        let threshold = self.tuning.compaction_threshold;
+        let (threshold, room) = self.compaction_bounds();
         if threshold >= 100 || self.health.failure().is_some() {
             return Ok(None);
         }
@@ -167,6 +189,7 @@ impl Core {
             .iter()
             .flat_map(|table| table.current_files())
             .filter(|file| file.log.end() >= self.tuning.compaction_least_bytes)
+            .filter(|file| file.live_bytes() <= room)
             .map(|file| (file.stale_percent(), file.table, file.place as usize))
             .filter(|&(stale, ..)| stale > 0 && stale >= threshold)
             .max();
@@ -181,9 +204,7 @@ impl Core {
             )));
         };
         let old = table.current_file(place);
-        let live = old.live.load(Ordering::Relaxed);
-        let entries = old.entries.load(Ordering::Relaxed).max(1);
-        let expected = (old.log.end() as f64 * live as f64 / entries as f64) as u64;
+        let expected = old.live_bytes();
         let space = self.environment.file_system.space(&self.path)?;
         if space.available < expected {
             return Err(Error::NoSpace {

@@ -14,4 +14,5 @@ mod golden;
 mod interleavings;
 mod ranges;
 mod repairs;
+mod room;
 mod tables;
