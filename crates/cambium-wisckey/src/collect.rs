@@ -128,6 +128,9 @@ impl Core {
             return Ok(StepOutcome::Idle);
         }
         self.remove_dropped()?;
+        if self.takes_refused() {
+            return self.make_room().map(|()| StepOutcome::Again);
+        }
         // Others do it where they have time; a full disk waits for it.
         let is_stuck = lock(&self.stuck).is_some();
         if is_stuck || lock(&self.gone).len() > MOST_GONE {

@@ -40,12 +40,35 @@ impl Core {
             .finish("wisckey (of a compaction)", &[])?;
         refuse_what_is_not_chosen(options)?;
         self.begin_session()?;
+        self.with_reserve_shared_out(|| self.compact_now(cancels, progress))
+    }
+
+    /// Gives back what deleted entries take, where a write was refused for lack of room. Until
+    /// their pointers meet in a compaction of the tree, nobody knows of that garbage.
+    ///
+    /// # Errors
+    /// `NoSpace` where the room is too little for that.
+    pub fn make_room(self: &Arc<Self>) -> Result<()> {
+        let cancels = self.cancels.load(Ordering::Acquire);
+        self.begin_session()?;
+        self.with_reserve_shared_out(|| {
+            self.flush_now()?;
+            self.compact_tree(cancels)?;
+            self.collect_within_room(cancels, &mut Work::default(), &())?;
+            self.flush_now()?;
+            self.remove_dropped()?;
+            while self.punch_holes() {}
+            Ok(())
+        })
+    }
+
+    fn with_reserve_shared_out<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let shared_out = self.reserve.begin_compaction();
-        let report = self.compact_now(cancels, progress);
+        let outcome = work();
         drop(shared_out);
         while self.close_one_gone() {}
         self.after_making_room();
-        report
+        outcome
     }
 
     fn compact_now(

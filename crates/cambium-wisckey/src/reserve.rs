@@ -66,6 +66,10 @@ pub(crate) struct Reserve {
     compactions: AtomicUsize,
     /// What there was when background work found all of it too little.
     too_little: Mutex<Option<(u64, u64)>>,
+    /// The number of the next write when one was refused for lack of room, and when room was
+    /// made for such a one.
+    refused_at: AtomicU64,
+    made_at: AtomicU64,
     bytes: AtomicU64,
     times: AtomicU64,
 }
@@ -344,6 +348,20 @@ impl Core {
     pub fn note_background_room(&self, found_too_little: bool) {
         let now = found_too_little.then(|| self.room_and_work());
         *self.reserve.too_little() = now;
+    }
+
+    /// A write was refused: what was written since the last one of them may have made room.
+    pub fn note_refused(&self, next_sequence: u64) {
+        self.reserve
+            .refused_at
+            .store(next_sequence, Ordering::Relaxed);
+        self.notify_background();
+    }
+
+    /// True once after writes were refused, if something was written since room was made.
+    pub fn takes_refused(&self) -> bool {
+        let refused_at = self.reserve.refused_at.load(Ordering::Relaxed);
+        self.reserve.made_at.swap(refused_at, Ordering::Relaxed) != refused_at
     }
 
     /// Lets a group of deletes into the log while the reserve is not whole.

@@ -170,6 +170,19 @@ impl Core {
         entries: &[LogEntry<'_>],
         durability: Durability,
     ) -> Result<Appended> {
+        let appended = self.append_within_room(writer, entries, durability);
+        if appended.as_ref().is_err_and(Error::is_no_space) {
+            self.note_refused(writer.next_sequence);
+        }
+        appended
+    }
+
+    fn append_within_room(
+        &self,
+        writer: &mut Writer,
+        entries: &[LogEntry<'_>],
+        durability: Durability,
+    ) -> Result<Appended> {
         self.check_sound()?;
         let makes_room = |entry: &LogEntry<'_>| {
             matches!(

@@ -10,6 +10,8 @@ use cambium_api::{CompactOptions, Durability, Engine, EngineKind, OptionValues, 
 use cambium_base::Result;
 use cambium_io::simulated::{CrashStyle, IdleExecutor, ProbePoints, SimulatedDisk};
 use cambium_io::{Environment, OpenOptions};
+use cambium_testkit::Subject;
+use cambium_testkit::full_disk::fill_and_empty;
 use cambium_testkit::golden::contents;
 use cambium_wisckey::Wisckey;
 
@@ -433,4 +435,10 @@ fn fill_a_real_disk(environment: &Environment) {
         .check(environment, &path, &Default::default(), &())
         .unwrap();
     assert!(report.is_sound(), "{report:?}");
+}
+
+#[test]
+fn a_store_that_has_filled_its_disk_opens_deletes_and_gives_space_back() {
+    let subject = Subject::new(&Wisckey).opening("segment_bytes", "1MiB");
+    fill_and_empty(&subject, 0..10).unwrap();
 }
