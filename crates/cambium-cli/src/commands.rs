@@ -67,7 +67,7 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
         Command::Copy(it) => stores.using(Read, &it.path, |store| copy::run(store, it)),
         Command::Repair(it) => reports::repair(it),
         Command::Upgrade(it) => upgrade::run(it),
-        Command::Shell(it) => shell::run(stores, it),
+        Command::Shell(it) => shell::run(it),
         Command::Options(it) => options::run(it),
         Command::Completions(it) => options::completions(it),
         Command::Man(it) => options::man(it),

@@ -15,8 +15,8 @@ use crate::progress::{Meter, Unit};
 pub enum Stores {
     /// Each command opens its own.
     Opened,
-    /// A shell keeps this one open.
-    Kept(Store),
+    /// A shell keeps this one open, for reading alone if opening it to write failed so.
+    Kept(Store, Option<Error>),
 }
 
 /// How a command uses its store.
@@ -52,12 +52,15 @@ impl Stores {
         path: &Path,
         command: impl FnOnce(&Store) -> Outcome,
     ) -> Outcome {
-        if let Stores::Kept(store) = self {
-            return command(store);
+        if let Stores::Kept(store, refused) = self {
+            return match refused {
+                Some(error) if access == Access::Write => Err(error.clone().into()),
+                _ => command(store),
+            };
         }
         let options = options()?;
         let store = match access {
-            Access::Read => open_for_reading(&options, path)?,
+            Access::Read => open_for_reading(&options, path)?.0,
             Access::Write => options.open(path)?,
         };
         let outcome = command(&store);
@@ -72,7 +75,7 @@ impl Stores {
     pub fn outside_of_shell(&self, what: &str) -> Result<(), Failure> {
         match self {
             Stores::Opened => Ok(()),
-            Stores::Kept(_) => Err(Failure::usage(format!(
+            Stores::Kept(..) => Err(Failure::usage(format!(
                 "{what}: not in a shell; leave it with `exit`, and call `cambium` with it"
             ))),
         }
@@ -80,7 +83,7 @@ impl Stores {
 
     /// True in a shell: every answer ends its line.
     pub fn in_shell(&self) -> bool {
-        matches!(self, Stores::Kept(_))
+        matches!(self, Stores::Kept(..))
     }
 }
 
@@ -104,11 +107,11 @@ pub fn with_progress() -> Options {
 }
 
 /// Opens a store to read it: for reading alone where it cannot be written, another process
-/// writes it, or the disk has no room for a recovery.
-pub fn open_for_reading(options: &Options, path: &Path) -> cambium::Result<Store> {
+/// writes it, or the disk has no room for a recovery; answers that error too.
+pub fn open_for_reading(options: &Options, path: &Path) -> cambium::Result<(Store, Option<Error>)> {
     match options.open(path) {
-        Err(error) if is_unwritable(&error) => options.open_read_only(path),
-        opened => opened,
+        Err(error) if is_unwritable(&error) => Ok((options.open_read_only(path)?, Some(error))),
+        opened => Ok((opened?, None)),
     }
 }
 

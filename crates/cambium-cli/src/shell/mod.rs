@@ -31,7 +31,7 @@ use crate::commands;
 use crate::failure::{Failure, Status, talk};
 use crate::output::print;
 use crate::shell::completion::{Assistant, Completion};
-use crate::stores::{Access, Stores};
+use crate::stores::{Stores, open_for_reading, with_progress};
 
 /// Commands that need the store closed, or make another.
 const OUTSIDE: [&str; 8] = [
@@ -59,17 +59,20 @@ pub struct ShellArguments {
 }
 
 /// Runs commands until their end.
-pub fn run(stores: &Stores, arguments: &ShellArguments) -> Result<Status, Failure> {
-    stores.using(Access::Read, &arguments.path, |store| {
-        let shell = Shell {
-            stores: Stores::Kept(store.clone()),
-            path: arguments.path.clone(),
-        };
-        if io::stdin().is_terminal() {
-            return shell.interact(store);
-        }
-        shell.run_script(io::stdin().lock(), arguments.keep_going)
-    })
+pub fn run(arguments: &ShellArguments) -> Result<Status, Failure> {
+    let (store, refused) = open_for_reading(&with_progress(), &arguments.path)?;
+    let shell = Shell {
+        stores: Stores::Kept(store.clone(), refused),
+        path: arguments.path.clone(),
+    };
+    let outcome = match io::stdin().is_terminal() {
+        true => shell.interact(&store),
+        false => shell.run_script(io::stdin().lock(), arguments.keep_going),
+    };
+    let closed = store.close();
+    let status = outcome?;
+    closed?;
+    Ok(status)
 }
 
 struct Shell {

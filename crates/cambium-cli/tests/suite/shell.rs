@@ -175,3 +175,15 @@ fn a_terminal_has_a_prompt_completion_and_a_history() {
     assert!(seen.contains("Quercus"), "{seen}");
     assert_eq!(place.run(["get", "s", "secret"]).done(), "x");
 }
+
+#[test]
+fn a_shell_that_can_only_read_says_at_a_write_why() {
+    let place = Place::with_store();
+    place.run(["put", "s", "oak", "Quercus"]).done();
+    let writer = cambium::Options::new().open(place.path("s")).unwrap();
+    let run = script(&place, &["--keep-going"], "put elm Ulmus\nget oak\n");
+    assert_eq!(run.output, b"Quercus\n");
+    assert!(run.talk.contains("line 1: "), "{}", run.talk);
+    assert!(run.talk.contains("in use by process"), "{}", run.talk);
+    writer.close().unwrap();
+}
