@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cambium_api::UnixMillis;
+use cambium_api::{CheckReport, Finding, FindingKind, UnixMillis};
 use cambium_base::{Error, Result, SequenceNumber, StoreId, hexdump};
 use cambium_io::{DirectoryEntry, Environment, FileKind, FileLock, FileSystem, LockMode};
 
@@ -34,7 +34,7 @@ impl fmt::Display for BackupKind {
     }
 }
 
-/// One backup: a state of the store that can be restored.
+/// One backup: a state of the store that can be restored, unless it is damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
     /// Its number; never given twice in a place.
@@ -45,10 +45,13 @@ pub struct Backup {
     pub after: SequenceNumber,
     /// The last write in it.
     pub through: SequenceNumber,
-    /// When it was taken.
+    /// When it was taken; zero where damage hides it.
     pub taken: UnixMillis,
     /// Bytes of its files.
     pub bytes: u64,
+    /// Why it cannot be restored, as far as its end or its description shows. Damage elsewhere
+    /// is found by a check.
+    pub damage: Option<Finding>,
     /// The folder of a full backup, the file of an archive.
     pub(crate) path: PathBuf,
 }
@@ -151,41 +154,78 @@ impl Place {
         Place::open(environment, folder)
     }
 
-    /// What can be restored, oldest first.
+    /// All backups, oldest first. One that cannot be restored has its
+    /// [`damage`](Backup::damage).
     ///
     /// # Errors
-    /// `Corruption` of what describes a backup, and those of the file system.
+    /// Those of the file system.
     pub fn list(&self) -> Result<Vec<Backup>> {
         let files = self.files();
         let mut backups = Vec::new();
         for entry in files.list(&self.folder)? {
             let name = entry.name.to_string_lossy();
             let path = self.folder.join(&entry.name);
-            if let Some(number) = number_before(&name, "-full.backup") {
-                backups.push(self.read_full(number, &path)?);
-            } else if let Some((number, after, through)) = parse_archive_name(&name) {
-                let found = files.metadata(&path)?;
-                backups.push(Backup {
-                    number,
-                    kind: BackupKind::Changes,
-                    after,
-                    through,
-                    taken: archive::read_taken(files, &path, through)?,
-                    bytes: found.map_or(0, |found| found.length),
-                    path,
-                });
+            let (number, kind, after, through, path) =
+                if let Some(number) = number_before(&name, "-full.backup") {
+                    let none = SequenceNumber(0);
+                    let folder = self.full_folder(number);
+                    (number, BackupKind::Full, none, none, folder)
+                } else if let Some((number, after, through)) = parse_archive_name(&name) {
+                    (number, BackupKind::Changes, after, through, path)
+                } else {
+                    continue;
+                };
+            let mut backup = Backup {
+                number,
+                kind,
+                after,
+                through,
+                taken: UnixMillis(0),
+                bytes: 0,
+                damage: None,
+                path,
+            };
+            let read = match kind {
+                BackupKind::Full => self.read_full(&mut backup),
+                BackupKind::Changes => self.read_end(&mut backup),
+            };
+            if let Err(error) = read {
+                let mut report = CheckReport::default();
+                report.take(error)?;
+                backup.damage = report.findings.pop();
             }
+            backups.push(backup);
         }
         backups.sort_by_key(|backup| backup.number);
+        mark_broken_chains(&mut backups);
         Ok(backups)
     }
 
-    fn read_full(&self, number: u32, path: &Path) -> Result<Backup> {
-        let fields = text::read(self.files(), path, FULL_LINE)?;
+    /// Fills in what an archive's length and end say.
+    fn read_end(&self, backup: &mut Backup) -> Result<()> {
+        let found = self.files().metadata(&backup.path)?;
+        backup.bytes = found.map_or(0, |found| found.length);
+        backup.taken = archive::read_taken(self.files(), &backup.path, backup.through)?;
+        Ok(())
+    }
+
+    /// Fills in what the folder and the description of a full backup say.
+    fn read_full(&self, backup: &mut Backup) -> Result<()> {
+        let files = self.files();
+        if files.metadata(&backup.path)?.is_none() {
+            return Err(Error::corruption(
+                &backup.path,
+                0,
+                "the folder of this full backup is missing",
+            ));
+        }
+        backup.bytes = folder_bytes(files, &backup.path)?;
+        let path = self.description(backup.number);
+        let fields = text::read(files, &path, FULL_LINE)?;
         let numbers = ["after", "through", "taken"].map(|name| fields.parse::<u64>(name));
         let ([Some(after), Some(through), Some(taken)], Some(true)) = (
             numbers,
-            fields.parse::<u32>("number").map(|it| it == number),
+            fields.parse::<u32>("number").map(|it| it == backup.number),
         ) else {
             return Err(Error::corruption(
                 path,
@@ -193,20 +233,14 @@ impl Place {
                 "expected what this full backup holds",
             ));
         };
-        let folder = self.full_folder(number);
-        Ok(Backup {
-            number,
-            kind: BackupKind::Full,
-            after: SequenceNumber(after),
-            through: SequenceNumber(through),
-            taken: UnixMillis(taken),
-            bytes: folder_bytes(self.files(), &folder)?,
-            path: folder,
-        })
+        backup.after = SequenceNumber(after);
+        backup.through = SequenceNumber(through);
+        backup.taken = UnixMillis(taken);
+        Ok(())
     }
 
-    /// Removes the oldest chains, so that `chains` are left; at least the newest stays.
-    /// Answers the backups that went.
+    /// Removes the oldest chains, so that `chains` with a sound full backup are left; at
+    /// least the newest stays. Answers the backups that went.
     ///
     /// # Errors
     /// As of [`Place::list`]; what was removed until then is gone.
@@ -214,7 +248,9 @@ impl Place {
         let _held = self.lock(LockMode::Exclusive)?;
         let backups = self.list()?;
         let begins: Vec<usize> = (0..backups.len())
-            .filter(|&place| backups[place].kind == BackupKind::Full)
+            .filter(|&place| {
+                backups[place].kind == BackupKind::Full && backups[place].damage.is_none()
+            })
             .collect();
         let Some(first) = begins.len().checked_sub(chains.max(1)) else {
             return Ok(Vec::new());
@@ -228,7 +264,9 @@ impl Place {
                 BackupKind::Full => {
                     files.remove(&self.description(backup.number))?;
                     files.sync_directory(&self.folder)?;
-                    remove_folder(files, &backup.path)?;
+                    if files.metadata(&backup.path)?.is_some() {
+                        remove_folder(files, &backup.path)?;
+                    }
                 }
             }
             files.sync_directory(&self.folder)?;
@@ -316,6 +354,24 @@ impl Place {
     pub(crate) fn now(&self) -> UnixMillis {
         let clock: &Arc<_> = &self.environment.clock;
         UnixMillis(clock.wall_nanoseconds() / 1_000_000)
+    }
+}
+
+/// Marks the archives that do not go on where a sound backup ends.
+fn mark_broken_chains(backups: &mut [Backup]) {
+    let mut end = None;
+    for backup in backups {
+        let follows = backup.kind == BackupKind::Full || end == Some(backup.after);
+        if !follows && backup.damage.is_none() {
+            backup.damage = Some(Finding {
+                kind: FindingKind::Damage,
+                file: backup.path.clone(),
+                offset: 0,
+                what: "the backup that ends where this one begins is missing or damaged"
+                    .to_string(),
+            });
+        }
+        end = backup.damage.is_none().then_some(backup.through);
     }
 }
 

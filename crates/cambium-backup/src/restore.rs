@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cambium_api::{
-    ChangeBatch, CheckReport, Durability, Engine, Expiry, Finding, FindingKind, Progress,
-    ProgressSink, Special, WriteBatch,
+    ChangeBatch, CheckReport, Durability, Engine, Expiry, Finding, Progress, ProgressSink, Special,
+    WriteBatch,
 };
 use cambium_base::{Error, Result};
 use cambium_io::{DirectoryEntry, FileLock, FileSystem, LockMode};
@@ -125,30 +125,34 @@ impl Place {
         let last = backups
             .last()
             .filter(|last| at.is_none_or(|at| at == last.number));
-        if last.is_none() {
+        let Some(last) = last else {
             return Err(self.nothing(at));
+        };
+        if let Some(Finding {
+            file, offset, what, ..
+        }) = &last.damage
+        {
+            // An older state is restored only where the caller names it.
+            let sound = backups.iter().rfind(|backup| backup.damage.is_none());
+            let instead = match sound {
+                Some(sound) => format!(
+                    "backup {} cannot be restored, the last one before it that can is {}",
+                    last.number, sound.number
+                ),
+                None => format!(
+                    "backup {} cannot be restored, and none before it can",
+                    last.number
+                ),
+            };
+            return Err(Error::corruption(
+                file,
+                *offset,
+                format!("{what}; {instead}"),
+            ));
         }
         let is_full = |backup: &Backup| backup.kind == BackupKind::Full;
         let begin = backups.iter().rposition(is_full).unwrap_or(0);
-        let chain = backups.split_off(begin);
-        match self.gap(&chain) {
-            None => Ok(chain),
-            Some(backup) => Err(Error::corruption(&backup.path, 0, MISSING)),
-        }
-    }
-
-    /// The first backup of a chain that does not go on where the one before ends.
-    fn gap<'a>(&self, chain: &'a [Backup]) -> Option<&'a Backup> {
-        let mut before: Option<&Backup> = None;
-        chain.iter().find(|backup| {
-            let fits = match (backup.kind, before) {
-                (BackupKind::Full, _) => true,
-                (BackupKind::Changes, Some(before)) => before.through == backup.after,
-                (BackupKind::Changes, None) => false,
-            };
-            before = Some(backup);
-            !fits
-        })
+        Ok(backups.split_off(begin))
     }
 
     fn nothing(&self, at: Option<u32>) -> Error {
@@ -176,28 +180,17 @@ impl Place {
     pub fn verify(&self, stores: &dyn Stores, progress: &dyn ProgressSink) -> Result<CheckReport> {
         let _held = self.lock(LockMode::Shared)?;
         let mut report = CheckReport::default();
-        let backups = match self.list() {
-            Ok(backups) => backups,
-            Err(error) => {
-                report.take(error)?;
-                return Ok(report);
-            }
-        };
-        if let Some(backup) = self.gap(&backups) {
-            report.findings.push(Finding {
-                kind: FindingKind::Damage,
-                file: backup.path.clone(),
-                offset: 0,
-                what: MISSING.to_string(),
-            });
-        }
+        let backups = self.list()?;
         for (done, backup) in backups.iter().enumerate() {
             progress.report(Progress {
                 phase: "check",
                 done: done as u64,
                 total: Some(backups.len() as u64),
             });
+            let found_before = report.findings.len();
             let checked = match backup.kind {
+                // Its folder may be missing.
+                BackupKind::Full if backup.damage.is_some() => Ok(CheckReport::default()),
                 BackupKind::Full => stores.check(&backup.path),
                 BackupKind::Changes => self.verify_archive(backup),
             };
@@ -209,6 +202,9 @@ impl Place {
                     report.files += found.files;
                 }
                 Err(error) => report.take(error)?,
+            }
+            if report.findings.len() == found_before {
+                report.findings.extend(backup.damage.clone());
             }
         }
         Ok(report)
@@ -236,8 +232,6 @@ impl Place {
         }
     }
 }
-
-const MISSING: &str = "the backup that ends where this one begins is missing";
 
 /// Refuses a target that holds something.
 fn refuse_what_is_there(files: &dyn FileSystem, target: &Path) -> Result<()> {

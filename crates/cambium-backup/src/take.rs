@@ -28,7 +28,7 @@ pub struct Taken {
 
 impl Place {
     /// Backs an open store up: an archive of what was written since the last backup, where
-    /// there is one and the store's log still has all that; else a full backup. What was
+    /// that one can be restored and the store's log still has all that; else a full backup. What was
     /// written before the call is in it; durable when this returns.
     ///
     /// # Errors
@@ -39,8 +39,8 @@ impl Place {
         let backups = self.list()?;
         self.remove_leftovers(&backups)?;
         let changes = match backups.last() {
-            Some(last) => self.take_changes(engine, last, progress)?,
-            None => None,
+            Some(last) if last.damage.is_none() => self.take_changes(engine, last, progress)?,
+            _ => None,
         };
         let taken = match changes {
             Some(taken) => taken,
@@ -137,6 +137,7 @@ impl Place {
             through,
             taken,
             bytes,
+            damage: None,
             path,
         }))
     }

@@ -4,13 +4,14 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use cambium::{Backup, Store, UnixMillis};
+use cambium::{Backup, Error, Store, UnixMillis};
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Status};
 use crate::output::{Output, print_json};
 use crate::progress::{Meter, Unit};
+use crate::reports::finding_text;
 use crate::stores::with_progress;
 
 #[derive(Debug, Args)]
@@ -54,20 +55,24 @@ pub fn run(store: &Store, arguments: &BackupArguments) -> Result<Status, Failure
         store.backup(&arguments.destination, &meter)?;
         return Ok(Status::Done);
     }
-    let taken = store.backup_into(&arguments.destination, &meter)?;
+    let place = &arguments.destination;
+    let taken = store.backup_into(place, &meter);
+    let taken = taken.map_err(|error| of_place(place, error))?;
     drop(meter);
     let mut output = Output::standard()?;
     write_line(&mut output, &taken.backup)?;
     output.finish()?;
     if let Some(chains) = arguments.keep {
-        with_progress().keep_backups(&arguments.destination, chains as usize)?;
+        let kept = with_progress().keep_backups(place, chains as usize);
+        kept.map_err(|error| of_place(place, error))?;
     }
     Ok(Status::Done)
 }
 
-/// Lists what can be restored.
+/// Lists the backups, and why one cannot be restored.
 pub fn list(arguments: &BackupsArguments) -> Result<Status, Failure> {
-    let backups = with_progress().backups(&arguments.place)?;
+    let backups = with_progress().backups(&arguments.place);
+    let backups = backups.map_err(|error| of_place(&arguments.place, error))?;
     if arguments.json {
         let all: Vec<Value> = backups.iter().map(backup_json).collect();
         print_json(&json!(all))?;
@@ -83,8 +88,23 @@ pub fn list(arguments: &BackupsArguments) -> Result<Status, Failure> {
 
 /// Makes a store of a backup.
 pub fn restore(arguments: &RestoreArguments) -> Result<Status, Failure> {
-    with_progress().restore(&arguments.place, &arguments.target, arguments.number)?;
+    let place = &arguments.place;
+    let restored = with_progress().restore(place, &arguments.target, arguments.number);
+    restored.map_err(|error| of_place(place, error))?;
     Ok(Status::Done)
+}
+
+/// What to do about damage in a folder of backups, which no repair mends.
+pub const DAMAGED_PLACE: &str = "`cambium backups` lists what can be restored; remove a damaged \
+                                 archive or full copy, and the next backup is a full copy";
+
+fn of_place(place: &Path, error: Error) -> Failure {
+    match &error {
+        Error::Corruption { file, .. } if file.starts_with(place) => {
+            Failure::from_status_of(&error, format!("{error}; {DAMAGED_PLACE}"))
+        }
+        _ => error.into(),
+    }
 }
 
 fn write_line(output: &mut Output, backup: &Backup) -> Result<(), Failure> {
@@ -95,19 +115,30 @@ fn write_line(output: &mut Output, backup: &Backup) -> Result<(), Failure> {
         bytes,
         ..
     } = backup;
-    let taken = utc(backup.taken);
-    writeln!(output, "{number}\t{kind}\t{taken}\t{through}\t{bytes}").map_err(Failure::output)
+    let taken = taken(backup).unwrap_or_else(|| "-".to_string());
+    write!(output, "{number}\t{kind}\t{taken}\t{through}\t{bytes}").map_err(Failure::output)?;
+    let damage = damage(backup).map_or_else(String::new, |what| format!("\tdamage: {what}"));
+    writeln!(output, "{damage}").map_err(Failure::output)
 }
 
 fn backup_json(backup: &Backup) -> Value {
     json!({
         "number": backup.number,
         "kind": backup.kind.to_string(),
-        "taken": utc(backup.taken),
+        "taken": taken(backup),
         "after": backup.after.0,
         "through": backup.through.0,
         "bytes": backup.bytes,
+        "damage": damage(backup),
     })
+}
+
+fn taken(backup: &Backup) -> Option<String> {
+    (backup.taken.0 > 0).then(|| utc(backup.taken))
+}
+
+fn damage(backup: &Backup) -> Option<String> {
+    backup.damage.as_ref().map(finding_text)
 }
 
 /// A moment as people and programs read it: `2026-11-24T08:30:00Z`.

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 
 use cambium::{
-    CheckReport, CompactOptions, CompactReport, FindingKind, Options, ReadBackend, Store,
+    CheckReport, CompactOptions, CompactReport, Finding, FindingKind, Options, ReadBackend, Store,
 };
 use cambium_io::{FileKind, FileSystem};
 use clap::Args;
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::backup::DAMAGED_PLACE;
 use crate::failure::{Failure, Status};
 use crate::output::{Output, print, print_json};
 use crate::progress::{Meter, Unit};
@@ -95,7 +96,7 @@ pub fn check(arguments: &MendArguments) -> Result<Status, Failure> {
         let verdict = match (report.is_sound(), report.is_degraded()) {
             (true, false) => "sound",
             (true, true) => "sound, but degraded: what is named above mirrors nothing now",
-            (false, _) => "damaged; `cambium repair` brings back what can be read",
+            (false, _) => &format!("damaged; {}", remedy_of(&arguments.report.path)),
         };
         print(&format!(
             "{}{} entries, {} in {} files verified: {verdict}\n",
@@ -106,6 +107,13 @@ pub fn check(arguments: &MendArguments) -> Result<Status, Failure> {
         ))?;
     }
     Ok(status_of(report.is_sound() && !report.is_degraded()))
+}
+
+fn remedy_of(damaged: &Path) -> &'static str {
+    match with_progress().backups(damaged) {
+        Ok(_) => DAMAGED_PLACE,
+        Err(_) => "`cambium repair` brings back what can be read",
+    }
 }
 
 /// Mends a store; status 1 with losses, and where a mirror is none.
@@ -150,14 +158,19 @@ fn findings_text(report: &CheckReport) -> String {
     for finding in &report.findings {
         _ = writeln!(
             text,
-            "{}: {} at offset {}: {}",
+            "{}: {}",
             kind_name(finding.kind),
-            finding.file.display(),
-            finding.offset,
-            finding.what
+            finding_text(finding)
         );
     }
     text
+}
+
+pub fn finding_text(finding: &Finding) -> String {
+    let Finding {
+        file, offset, what, ..
+    } = finding;
+    format!("{} at offset {offset}: {what}", file.display())
 }
 
 fn check_json(report: &CheckReport) -> Value {

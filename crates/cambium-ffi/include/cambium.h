@@ -141,6 +141,8 @@ typedef struct {
   uint64_t taken;
   // Bytes of its files.
   uint64_t bytes;
+  // 1 if it cannot be restored, as its end or description shows; `cambium_check` reads all.
+  uint64_t damaged;
 } cambium_backup_entry;
 
 // A change of a committed batch. Its pointers hold until the next call of
@@ -208,7 +210,7 @@ cambium_code cambium_backup_incremental(cambium_store *store,
                                         uint64_t *number,
                                         int32_t *is_new);
 
-// The backups of a folder that can be restored, oldest first, `*count` of them in
+// The backups of a folder, oldest first, `*count` of them in
 // `*backups`; to be given back by `cambium_free`. `cambium_check` verifies such a folder.
 //
 // # Safety

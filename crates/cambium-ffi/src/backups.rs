@@ -25,6 +25,8 @@ pub struct cambium_backup_entry {
     pub taken: u64,
     /// Bytes of its files.
     pub bytes: u64,
+    /// 1 if it cannot be restored, as its end or description shows; `cambium_check` reads all.
+    pub damaged: u64,
 }
 
 /// Copies the state now into a folder that is empty or not there, durable when it
@@ -65,7 +67,7 @@ pub unsafe extern "C" fn cambium_backup_incremental(
     })
 }
 
-/// The backups of a folder that can be restored, oldest first, `*count` of them in
+/// The backups of a folder, oldest first, `*count` of them in
 /// `*backups`; to be given back by `cambium_free`. `cambium_check` verifies such a folder.
 ///
 /// # Safety
@@ -98,6 +100,7 @@ fn entry_bytes(backup: &Backup) -> Vec<u8> {
         backup.through.0,
         backup.taken.0,
         backup.bytes,
+        u64::from(backup.damage.is_some()),
     ];
     fields.into_iter().flat_map(u64::to_ne_bytes).collect()
 }

@@ -21,6 +21,7 @@ pub fn shown(py: Python<'_>, backup: &cambium::Backup) -> PyResult<Py<PyAny>> {
         backup.through.0,
         backup.taken.0 as f64 / 1_000.0,
         backup.bytes,
+        backup.damage.as_ref().map(|damage| damage.what.as_str()),
     );
     class.call1(py, fields)
 }
@@ -29,7 +30,7 @@ fn all_shown(py: Python<'_>, backups: &[cambium::Backup]) -> PyResult<Vec<Py<PyA
     backups.iter().map(|backup| shown(py, backup)).collect()
 }
 
-/// The backups of a folder that can be restored, oldest first.
+/// The backups of a folder, oldest first.
 #[pyfunction]
 pub fn list_backups(py: Python<'_>, place: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyAny>>> {
     let place = path(place)?;

@@ -13,9 +13,9 @@ use crate::store::Store;
 impl Store {
     /// Backs this store up in `place`, a folder of backups outside of it, which is made if it
     /// is not there. The first time this is a full copy, later what was written since the
-    /// last backup there; where the store's log no longer has all of that, and for an engine
-    /// without [`changes`](crate::Capabilities::changes), it is a full copy again. Durable
-    /// when it returns; reads and writes go on. [`Options::restore`] makes a store of any
+    /// last backup there; where the store's log no longer has all of that, where the last backup
+    /// is damaged, and for an engine without [`changes`](crate::Capabilities::changes), it is a
+    /// full copy again. Durable when it returns; reads and writes go on. [`Options::restore`] makes a store of any
     /// backup that is kept.
     ///
     /// A consumer named after the place keeps the log that the next backup needs, up to the
@@ -69,11 +69,11 @@ impl Store {
 }
 
 impl Options {
-    /// The backups of a place that can be restored, oldest first; see
-    /// [`Store::backup_into`].
+    /// The backups of a place, oldest first; see [`Store::backup_into`]. One that cannot be
+    /// restored has its [`damage`](Backup::damage).
     ///
     /// # Errors
-    /// `NotFound` where the folder holds no backups, `Corruption`, and what the disk says.
+    /// `NotFound` where the folder holds no backups, and what the disk says.
     pub fn backups(&self, place: impl AsRef<Path>) -> Result<Vec<Backup>> {
         self.place(place.as_ref())?.list()
     }

@@ -427,6 +427,13 @@ impl Options {
     /// As of [`Options::open`].
     pub fn repair(&self, path: impl AsRef<Path>) -> Result<CheckReport> {
         let path = path.as_ref();
+        if is_place(&*self.environment.file_system, path)? {
+            return Err(Error::InvalidArgument(format!(
+                "{} is a folder of backups, which no repair mends; remove a damaged archive or full \
+                 copy in it, and the next backup is a full copy",
+                path.display()
+            )));
+        }
         let unknown = match self.kind_of(path) {
             Ok((kind, _)) => return self.repair_as(&*kind, path),
             // Its marker may be what is missing.

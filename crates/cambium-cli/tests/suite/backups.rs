@@ -84,5 +84,82 @@ fn damage_and_wrong_places_are_named() {
     bytes[30] ^= 1;
     fs::write(&path, bytes).unwrap();
     assert_eq!(place.run(["check", "b"]).status, Some(1));
-    refused(&["restore", "b", "r"], 3, "0001-full.backup");
+    refused(
+        &["restore", "b", "r", "--number", "1"],
+        3,
+        "0001-full.backup",
+    );
+    refused(&["restore", "b", "r"], 3, "cambium backups");
+}
+
+/// A store with three backups: a full copy and two archives.
+fn three() -> Place {
+    let place = Place::empty();
+    place.run(["create", "s"]).done();
+    for key in ["ash", "elm", "oak"] {
+        place.run(["put", "s", key, "1"]).done();
+        place.run(["backup", "s", "b", "--incremental"]).done();
+    }
+    place
+}
+
+fn file_of(place: &Place, start: &str) -> std::path::PathBuf {
+    let mut entries = fs::read_dir(place.path("b")).unwrap().map(Result::unwrap);
+    let found = entries.find(|entry| entry.file_name().to_string_lossy().starts_with(start));
+    found.unwrap().path()
+}
+
+#[test]
+fn what_is_before_damage_restores_and_the_next_backup_is_a_full_copy() {
+    type Damage = fn(&Place);
+    let cut: Damage = |place| {
+        let path = file_of(place, "0002-");
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() - 5]).unwrap();
+    };
+    let longer: Damage = |place| {
+        let path = file_of(place, "0002-");
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, [&bytes[..], b"1234567"].concat()).unwrap();
+    };
+    let no_archive: Damage = |place| fs::remove_file(file_of(place, "0002-")).unwrap();
+    let no_description: Damage =
+        |place| fs::remove_file(file_of(place, "0001-full.backup")).unwrap();
+    let no_copy: Damage = |place| fs::remove_dir_all(place.path("b").join("0001-full")).unwrap();
+    for (damage, damaged, sound) in [
+        (cut, vec!["2", "3"], true),
+        (longer, vec!["2", "3"], true),
+        (no_archive, vec!["3"], true),
+        (no_description, vec!["2", "3"], false),
+        (no_copy, vec!["1", "2", "3"], false),
+    ] {
+        let place = three();
+        damage(&place);
+        let listed = backups(&place);
+        let named = listed.iter().filter(|line| line.len() > 5);
+        let named: Vec<_> = named.map(|line| line[0].as_str()).collect();
+        assert_eq!(named, damaged);
+        let refused = place.run(["restore", "b", "r"]);
+        refused.refused(3, &["backup 3 cannot be restored", "`cambium backups`"]);
+        let check = place.run(["check", "b"]);
+        assert_eq!(check.status, Some(1));
+        let verdict = String::from_utf8(check.output).unwrap();
+        assert!(!verdict.contains("repair"), "{verdict}");
+        place
+            .run(["repair", "b"])
+            .refused(2, &["folder of backups"]);
+        if sound {
+            place.run(["restore", "b", "r", "--number", "1"]).done();
+            assert!(scan(&place, "r").contains("ash"));
+        }
+        place.run(["put", "s", "yew", "1"]).done();
+        let taken = place.run(["backup", "s", "b", "--incremental"]).done();
+        assert!(taken.starts_with("4\tfull"), "{taken}");
+        place.run(["restore", "b", "newest"]).done();
+        assert_eq!(scan(&place, "newest"), scan(&place, "s"));
+        let kept = ["backup", "s", "b", "--incremental", "--keep", "1"];
+        place.run(kept).done();
+        assert_eq!(backups(&place).len(), 1);
+        place.run(["check", "b"]).done();
+    }
 }

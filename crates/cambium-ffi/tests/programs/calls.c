@@ -554,6 +554,7 @@ static void backups(cambium_store* store) {
   ANSWERS(OK, cambium_backup_list("backups", &entries, &count));
   EXPECT(count == 2 && entries[0].number == 1 && entries[0].full == 1);
   EXPECT(entries[1].number == 2 && entries[1].full == 0 && entries[1].bytes > 0);
+  EXPECT(entries[0].damaged == 0 && entries[1].damaged == 0);
   EXPECT(entries[1].after == entries[0].through && entries[1].taken >= entries[0].taken);
   cambium_free(entries);
   ANSWERS(OK, cambium_check("backups"));

@@ -76,6 +76,7 @@ class Backup(NamedTuple):
     through: int
     taken_at: float
     bytes: int
+    damage: Optional[str] = None
 
 class Change(NamedTuple):
     namespace: str
