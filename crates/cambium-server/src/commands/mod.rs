@@ -331,6 +331,12 @@ pub fn admit(arguments: Arguments<'_>, session: &Session) -> Outcome<&'static Co
     Ok(command)
 }
 
+/// True for the beginning of a request of HTTP. A web page can make a browser send one here,
+/// with commands of Redis in its body.
+pub fn is_of_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
 fn unknown(arguments: Arguments<'_>) -> Failure {
     let mut rest = String::new();
     for argument in arguments.from(1) {

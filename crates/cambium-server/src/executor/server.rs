@@ -35,6 +35,8 @@ pub struct Counters {
     pub connections: u64,
     /// Connections that were refused.
     pub refused: u64,
+    /// Connections that sent HTTP, and were cut.
+    pub http_requests: u64,
     /// Commands that ran.
     pub commands: u64,
     /// Commands that answered an error.
@@ -170,6 +172,22 @@ impl Server {
             self.keyspace.hits = hits;
             self.keyspace.notices.take();
             return Some(missing);
+        }
+        if outcome.is_err() && commands::is_of_http(&arguments[0]) {
+            session.reply.bytes.truncate(from);
+            session.next = Some(Next::Close);
+            let requests = &mut self.statistics.http_requests;
+            *requests += 1;
+            // Told each time that the number has doubled.
+            if requests.is_power_of_two() {
+                let peer = &session.peer;
+                tracing::warn!(
+                    requests,
+                    peer,
+                    "HTTP requests to the port of Redis are cut off"
+                );
+            }
+            return None;
         }
         if let Err(failure) = outcome {
             session.reply.bytes.truncate(from);

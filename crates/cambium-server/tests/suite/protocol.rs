@@ -204,6 +204,32 @@ fn clients_beyond_the_most_are_refused() {
 }
 
 #[test]
+fn no_command_of_a_web_page_runs() {
+    let folder = folder();
+    let log = folder.path().join("log");
+    let file = std::fs::File::create(&log).unwrap();
+    let level = ["--log-level", "warn"];
+    let server = Server::start_with_log(folder.path(), &level, file);
+    for head in ["POST / HTTP/1.1\r\n", "PUT / HTTP/1.1\r\nhost: x\r\n"] {
+        let mut client = server.client();
+        client.send(format!("{head}Content-Length: 17\r\n\r\nSET hacked yes\r\n").as_bytes());
+        let mut answers = Vec::new();
+        while let Some(answer) = client.try_answer() {
+            answers.push(answer);
+        }
+        assert!(client.is_closed());
+        let errors = answers
+            .iter()
+            .all(|answer| answer.starts_with("-ERR unknown command"));
+        assert!(errors, "{answers:?}");
+    }
+    server.client().script(&[("EXISTS hacked", ":0")]);
+    server.terminate();
+    let told = std::fs::read_to_string(log).unwrap();
+    assert!(told.contains("HTTP requests"), "{told}");
+}
+
+#[test]
 fn the_connection_answers_about_itself() {
     let folder = folder();
     let server = Server::start(folder.path(), &[]);
