@@ -33,6 +33,7 @@ use crate::messages::Event;
 use crate::metrics::{Calls, Metrics};
 use crate::network::listener::{Listener, is_public};
 use crate::network::{Network, Outbox};
+use crate::resp::parser::MOST_STRANGE_BYTES;
 use crate::room::Room;
 use crate::services::{Services, Sockets};
 use crate::settings::Settings;
@@ -132,9 +133,10 @@ fn password(arguments: &Arguments) -> Result<Option<String>, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     match text.lines().next() {
-        Some(line) if !line.is_empty() => Ok(Some(line.to_string())),
+        // No client could send a longer one.
+        Some(line) if (1..=MOST_STRANGE_BYTES).contains(&line.len()) => Ok(Some(line.to_string())),
         _ => Err(format!(
-            "{}: expected a password in its first line",
+            "{}: expected a password of 1 to {MOST_STRANGE_BYTES} bytes in its first line",
             path.display()
         )),
     }

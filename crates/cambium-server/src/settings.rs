@@ -7,6 +7,7 @@ use cambium::parse_bytes;
 use cambium_io::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::keyspace::layout::MOST_STRING_BYTES;
+use crate::resp::parser::MOST_STRANGE_BYTES;
 
 /// What the network thread has to know of the settings, and the executor of connections.
 #[derive(Debug)]
@@ -178,6 +179,13 @@ impl Settings {
             return failed("can't set immutable config");
         }
         match name {
+            "maxclients" if value.parse() == Ok(0u32) => {
+                failed("argument must be between 1 and 4294967295 inclusive")
+            }
+            // No client could send it.
+            "requirepass" if value.len() > MOST_STRANGE_BYTES => {
+                failed(&format!("expected up to {MOST_STRANGE_BYTES} bytes"))
+            }
             "maxclients" | "timeout" if value.parse::<u32>().is_err() => {
                 failed("argument couldn't be parsed into an integer")
             }

@@ -56,12 +56,17 @@ fn set(call: &mut Call<'_>) -> Outcome {
     let mut pairs = Vec::new();
     for place in (2..call.count()).step_by(2) {
         let name = String::from_utf8_lossy(call.argument(place)).to_lowercase();
-        let value = String::from_utf8_lossy(call.argument(place + 1)).into_owned();
+        let value = std::str::from_utf8(call.argument(place + 1)).map_err(|_| {
+            Failure::Text(format!(
+                "ERR CONFIG SET failed (possibly related to argument '{name}') - expected text \
+                 in UTF-8"
+            ))
+        })?;
         call.server
             .settings
-            .check(&name, &value)
+            .check(&name, value)
             .map_err(Failure::Text)?;
-        pairs.push((name, value));
+        pairs.push((name, value.to_string()));
     }
     for (name, value) in pairs {
         if name == "notify-keyspace-events" {

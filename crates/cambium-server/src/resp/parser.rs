@@ -16,7 +16,7 @@ const MOST_LINE_BYTES: usize = 64 << 10;
 /// Arguments of a command before the client has authenticated itself.
 const MOST_STRANGE_ARGUMENTS: i64 = 10;
 /// Bytes of an argument before the client has authenticated itself.
-const MOST_STRANGE_BYTES: i64 = 16 << 10;
+pub const MOST_STRANGE_BYTES: usize = 16 << 10;
 
 /// What a request may be.
 #[derive(Clone, Copy, Debug)]
@@ -238,7 +238,7 @@ fn count_of(text: &[u8], limits: Limits) -> Result<usize, Violation> {
 fn length_of(text: &[u8], limits: Limits) -> Result<usize, Violation> {
     match parse_integer(text) {
         Some(length) if length < 0 || length as u64 > limits.argument_bytes as u64 => {}
-        Some(length) if limits.is_stranger && length > MOST_STRANGE_BYTES => {
+        Some(length) if limits.is_stranger && length > MOST_STRANGE_BYTES as i64 => {
             return Err(Violation("unauthenticated bulk length".to_string()));
         }
         Some(length) => return Ok(length as usize),

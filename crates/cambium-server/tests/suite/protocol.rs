@@ -230,6 +230,33 @@ fn no_command_of_a_web_page_runs() {
 }
 
 #[test]
+fn no_setting_locks_all_clients_out() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    let failed = |name: &str, why: &str| {
+        format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}")
+    };
+    let clients = failed(
+        "maxclients",
+        "argument must be between 1 and 4294967295 inclusive",
+    );
+    client.script(&[("CONFIG SET maxclients 0", &clients)]);
+    let password = [b'x'; 16_385];
+    let long = client.call_bytes(&[b"CONFIG", b"SET", b"requirepass", &password]);
+    assert_eq!(long, failed("requirepass", "expected up to 16384 bytes"));
+    let binary = client.call_bytes(&[b"CONFIG", b"SET", b"requirepass", b"\xff"]);
+    assert_eq!(binary, failed("requirepass", "expected text in UTF-8"));
+    server.client().script(&[("PING", "+PONG")]);
+    let longest = &password[1..];
+    assert_eq!(
+        client.call_bytes(&[b"CONFIG", b"SET", b"requirepass", longest]),
+        "+OK"
+    );
+    assert_eq!(server.client().call_bytes(&[b"AUTH", longest]), "+OK");
+}
+
+#[test]
 fn the_connection_answers_about_itself() {
     let folder = folder();
     let server = Server::start(folder.path(), &[]);
