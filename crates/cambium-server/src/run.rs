@@ -31,7 +31,7 @@ use crate::logs::{self, Format};
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::metrics::{Calls, Metrics};
-use crate::network::listener::{Listener, is_public};
+use crate::network::listener::{Listener, deepen, is_public};
 use crate::network::{Network, Outbox};
 use crate::resp::parser::MOST_STRANGE_BYTES;
 use crate::room::Room;
@@ -194,6 +194,7 @@ fn listen(address: &Address) -> Result<TcpListener, Failure> {
 fn bind_clients(addresses: &[Address]) -> Result<Vec<Listener>, Failure> {
     let bind = |address: &Address| {
         Listener::bind(address).map_err(|error| format!("cannot listen to {address}: {error}"))
+        .and_then(|listener| deepen(&listener).map(|()| listener))
     };
     addresses.iter().map(bind).collect()
 }

@@ -2,13 +2,18 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use cambium_base::Address;
 use mio::net::{TcpListener, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use socket2::SockRef;
 
 use super::connection::Stream;
+
+/// Connections that may wait for their accept.
+const BACKLOG: i32 = 4096;
 
 fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
     match address {
@@ -24,6 +29,16 @@ fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
 pub fn is_public(address: &Address) -> io::Result<bool> {
     let resolved = resolve(address)?;
     Ok(resolved.iter().any(|address| !address.ip().is_loopback()))
+}
+
+/// Lets more connections wait for their accept than the 128 of the standard library: clients
+/// that find no place try again only after a second. The system may allow fewer.
+///
+/// # Errors
+/// Those of the system.
+pub fn deepen<S: AsFd>(listening: &S) -> io::Result<()> {
+    // A second `listen` changes the length of the queue alone.
+    SockRef::from(listening).listen(BACKLOG)
 }
 
 /// A socket that accepts connections.
@@ -46,7 +61,10 @@ impl Listener {
                 let mut last = ErrorKind::AddrNotAvailable.into();
                 for address in resolve(address)? {
                     match TcpListener::bind(address) {
-                        Ok(listener) => return Ok(Listener::Tcp(listener)),
+                        Ok(listener) => {
+                            deepen(&listener)?;
+                            return Ok(Listener::Tcp(listener));
+                        }
                         Err(error) => last = error,
                     }
                 }
@@ -65,7 +83,9 @@ impl Listener {
                     }
                     bound => bound,
                 };
-                Ok(Listener::Unix(bound?, path.clone()))
+                let bound = bound?;
+                deepen(&bound)?;
+                Ok(Listener::Unix(bound, path.clone()))
             }
         }
     }

@@ -229,6 +229,27 @@ fn no_command_of_a_web_page_runs() {
     assert!(told.contains("HTTP requests"), "{told}");
 }
 
+/// More than 128, and fewer than the descriptors of this process.
+const WAITING: usize = 300;
+
+#[test]
+fn many_connections_wait_for_their_accept() {
+    let folder = folder();
+    let (server, http) = Server::start_with(folder.path(), "http", &[]);
+    server.signal("STOP");
+    let mut waiting = Vec::new();
+    for address in [&server.address, &http] {
+        let address = address.parse().unwrap();
+        for number in 0..WAITING {
+            let patience = Duration::from_millis(500);
+            let stream = std::net::TcpStream::connect_timeout(&address, patience);
+            waiting.push(stream.unwrap_or_else(|error| panic!("{number} of {address}: {error}")));
+        }
+    }
+    server.signal("CONT");
+    assert_eq!(server.client().call("PING"), "+PONG");
+}
+
 #[test]
 fn no_setting_locks_all_clients_out() {
     let folder = folder();
