@@ -46,10 +46,16 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
     let mut value = old.as_ref().map_or_else(Vec::new, |old| old.body.to_vec());
     let place = (offset >> 3) as usize;
     check_length(call, place as u64 + 1)?;
-    if value.len() <= place {
+    let grows = value.len() <= place;
+    if grows {
         value.resize(place + 1, 0);
     }
     let before = value[place] & mask(offset) != 0;
+    call.reply().truth(before);
+    if before == bit && !grows {
+        // As in Redis 7.0, this is no change: no event, and EXEC of a watcher runs.
+        return Ok(());
+    }
     match bit {
         true => value[place] |= mask(offset),
         false => value[place] &= !mask(offset),
@@ -59,7 +65,6 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
     call.keyspace()
         .notices
         .add(Class::String, "setbit", database, key);
-    call.reply().truth(before);
     Ok(())
 }
 

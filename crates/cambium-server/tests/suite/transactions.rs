@@ -67,6 +67,8 @@ fn watched_keys_that_change_void_exec() {
         "FLUSHDB",
         "RENAME oak elm",
         "APPEND oak x",
+        "SETBIT oak 0 1",
+        "SETBIT oak 8 0",
     ] {
         client.call("SET oak 1");
         client.script(&[("WATCH oak", "+OK")]);
@@ -83,6 +85,7 @@ fn watched_keys_that_change_void_exec() {
     other.script(&[
         ("SET elm 2", "+OK"),
         ("GET oak", "1"),
+        ("SETBIT oak 0 0", ":0"),
         ("SELECT 1", "+OK"),
         ("SET oak 1", "+OK"),
         ("SELECT 0", "+OK"),
