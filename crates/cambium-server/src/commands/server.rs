@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use cambium_io::sync::atomic::Ordering;
+
 use super::{ADMIN, Call, Command, FAST, NO_MULTI, Outcome, SYNTAX};
 
 #[rustfmt::skip] // a table
@@ -79,15 +81,19 @@ const SECTIONS: &[&str] = &[
     "stats",
     "replication",
     "cpu",
+    "commandstats",
     "cluster",
     "keyspace",
 ];
 
 fn info(call: &mut Call<'_>) -> Outcome {
     let is_wanted = |section: &str| {
-        call.count() == 1
+        let by_default = section != "commandstats";
+        let mut words = vec![section, "all", "everything"];
+        words.extend(by_default.then_some("default"));
+        (call.count() == 1 && by_default)
             || call.arguments.from(1).any(|word| {
-                [section, "all", "default", "everything"]
+                words
                     .iter()
                     .any(|known| word.eq_ignore_ascii_case(known.as_bytes()))
             })
@@ -153,11 +159,7 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
             ),
             line(
                 "maxclients",
-                &server
-                    .settings
-                    .shared()
-                    .clients
-                    .load(cambium_io::sync::atomic::Ordering::Relaxed),
+                &server.settings.shared().clients.load(Ordering::Relaxed),
             ),
             line(
                 "blocked_clients",
@@ -211,6 +213,21 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
             line("connected_slaves", &0),
             line("master_repl_offset", &0),
         ],
+        "commandstats" => {
+            let called = server.metrics.called().into_iter();
+            called
+                .map(|(name, counters)| {
+                    let calls: u64 = counters.latency.counts().iter().sum();
+                    let micros = counters.latency.seconds() * 1e6;
+                    let errors = counters.errors.load(Ordering::Relaxed);
+                    let value = format!(
+                        "calls={calls},usec={micros:.0},usec_per_call={:.2},failed_calls={errors}",
+                        micros / calls.max(1) as f64
+                    );
+                    line(&format!("cmdstat_{name}"), &value)
+                })
+                .collect()
+        }
         "cluster" => {
             let mut lines = vec![line("cluster_enabled", &u8::from(server.chains.is_some()))];
             if let Some(status) = server.chain_status() {

@@ -154,6 +154,18 @@ fn ranges_of_keys_come_in_order() {
 }
 
 #[test]
+fn info_counts_the_calls_of_each_command() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    client.script(&[("SET oak 1", "+OK"), ("GET oak", "1"), ("GET oak", "1")]);
+    let info = client.call("INFO commandstats");
+    assert!(info.contains("cmdstat_get:calls=2,usec="), "{info}");
+    assert!(client.call("INFO all").contains("cmdstat_set:calls=1,"));
+    assert!(!client.call("INFO").contains("cmdstat_"));
+}
+
+#[test]
 fn backups_go_into_their_folder_alone() {
     let folder = folder();
     let backups = folder.path().join("backups");
