@@ -101,7 +101,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", value_parser = reserve)]
     #[serde(deserialize_with = "reserve_of_text")]
     pub reserve: Option<u64>,
-    /// The folder that CAMBIUM.BACKUP copies into; without it there are no backups
+    /// The folder that CAMBIUM.BACKUP copies into, which has to be there; without it there are no
+    /// backups
     #[arg(long, value_name = "DIR")]
     pub backups: Option<PathBuf>,
     /// Listen to other machines without a password

@@ -75,6 +75,12 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
             "--databases {databases}: expected 1 to {MOST_DATABASES}"
         ));
     }
+    if let Some(folder) = arguments.backups.as_deref().filter(|path| !path.is_dir()) {
+        return Err(format!(
+            "--backups {}: there is no such folder; make it first",
+            folder.display()
+        ));
+    }
     let password = password(arguments)?;
     let addresses = addresses(arguments, password.is_some())?;
     let has_password = password.is_some();
@@ -188,13 +194,13 @@ fn bind_service(
 
 fn listen(address: &Address) -> Result<TcpListener, Failure> {
     TcpListener::bind(address.to_string())
+        .and_then(|listener| deepen(&listener).map(|()| listener))
         .map_err(|error| format!("cannot listen to {address}: {error}"))
 }
 
 fn bind_clients(addresses: &[Address]) -> Result<Vec<Listener>, Failure> {
     let bind = |address: &Address| {
         Listener::bind(address).map_err(|error| format!("cannot listen to {address}: {error}"))
-        .and_then(|listener| deepen(&listener).map(|()| listener))
     };
     addresses.iter().map(bind).collect()
 }

@@ -168,6 +168,10 @@ fn info_counts_the_calls_of_each_command() {
 #[test]
 fn backups_go_into_their_folder_alone() {
     let folder = folder();
+    let absent = ["--backups", "/absent"];
+    let nowhere = std::process::Stdio::null();
+    let started = Server::try_start_at(folder.path(), "127.0.0.1:0", &absent, nowhere);
+    assert!(started.is_err());
     let backups = folder.path().join("backups");
     std::fs::create_dir(&backups).unwrap();
     let server = Server::start(folder.path(), &["--backups", backups.to_str().unwrap()]);
