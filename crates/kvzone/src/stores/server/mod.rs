@@ -11,14 +11,16 @@
 //! costs.
 //!
 //! With setting `address` (`HOST:PORT` or `unix:PATH`) no server is started. The server there
-//! must hold the durability that the run asks for, and its database must be empty, or hold what
-//! an earlier run left: its key [`OWNER`] says so. Space and costs are unknown then, and a cold
+//! must hold the durability that the run asks for, and its database must be empty, or hold
+//! exactly the keys that an earlier run left: its key [`OWNER`] has their fingerprint. Space and costs are unknown then, and a cold
 //! run or a reopen cannot be. The password is that of the environment variable
 //! `REDISCLI_AUTH`.
 
 mod process;
 mod sessions;
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -29,13 +31,18 @@ use kvzone_core::adapter::{Availability, DurabilityName, OpenRequest, OpenStore}
 use kvzone_core::error::{Error, Result};
 
 use self::process::ServerProcess;
-use self::sessions::Open;
+use self::sessions::{Held, Open};
 use super::settings::Settings;
 
 /// The setting that names a server which runs already.
 const ADDRESS: &str = "address";
-/// The key that marks a database as KVZone's; its value is the folder of the run.
+/// The key that marks a database as KVZone's. Its value is [`OPEN`] or the fingerprint of the keys
+/// that the run left, a blank, and the folder of the run.
 const OWNER: &[u8] = b"kvzone:run";
+/// In place of a fingerprint while a run goes on.
+const OPEN: &str = "open";
+/// How many keys a step of SCAN is to answer.
+const SCANNED: &[u8] = b"1000";
 /// The password of a server that runs already.
 const PASSWORD: &str = "REDISCLI_AUTH";
 /// The longest answer that is read: the largest value that one of the servers takes.
@@ -147,7 +154,7 @@ pub(super) fn start<D: Dialect + 'static>(
         address,
         None,
         control,
-        Some(process),
+        Held::Child(process),
     )))
 }
 
@@ -157,6 +164,7 @@ pub(super) fn join<D: Dialect + 'static>(
     address: Address,
 ) -> Result<Arc<dyn OpenStore>> {
     let password = std::env::var(PASSWORD).ok();
+    let password = password.filter(|password| !password.is_empty());
     let mut control = connect(dialect.name(), &address, password.as_deref())?;
     let (promised, remedy) = dialect.promised(&mut control)?;
     if promised != request.durability {
@@ -169,7 +177,11 @@ pub(super) fn join<D: Dialect + 'static>(
     }
     claim(dialect.name(), &address, &mut control, &request.folder)?;
     Ok(Arc::new(Open::new(
-        dialect, address, password, control, None,
+        dialect,
+        address,
+        password,
+        control,
+        Held::Elsewhere(request.folder.clone()),
     )))
 }
 
@@ -181,20 +193,69 @@ fn claim(
     control: &mut Connection,
     folder: &Path,
 ) -> Result<()> {
-    let folder = folder.as_os_str().as_encoded_bytes();
-    let owner = call(name, control, "GET", &[b"GET", OWNER])?;
-    if owner == Answer::Bytes(folder.to_vec()) {
+    let owner = call(name, control, "GET", &[b"GET", OWNER])?.into_bytes();
+    let blank = owner.iter().position(|byte| *byte == b' ');
+    let (state, of) = owner.split_at(blank.unwrap_or(owner.len()));
+    if of.strip_prefix(b" ") == Some(folder.as_os_str().as_encoded_bytes()) {
         return Ok(());
     }
-    let count = call(name, control, "DBSIZE", &[b"DBSIZE"])?.into_text();
-    if owner == Answer::None && count != "0" {
+    let (count, fingerprint) = keys_of(name, control)?;
+    if count > 0 && state != fingerprint.as_bytes() {
+        let whose = match state {
+            b"" => "that are not of KVZone",
+            b"open" => "and its last run has not ended",
+            _ => "which are not the ones that KVZone's last run left",
+        };
         return Err(Error::Usage(format!(
-            "{name} at {address}: database 0 holds {count} keys that are not of KVZone; expected \
-             an empty database: FLUSHDB empties it, or start another server"
+            "{name} at {address}: database 0 holds {count} keys {whose}; expected an empty \
+             database: FLUSHDB empties it, or start another server"
         )));
     }
     call(name, control, "FLUSHDB", &[b"FLUSHDB"])?;
-    call(name, control, "SET", &[b"SET", OWNER, folder]).map(drop)
+    mark(name, control, OPEN, folder)
+}
+
+/// Notes which keys a run leaves, so that the next one removes no others.
+fn leave(name: &'static str, control: &mut Connection, folder: &Path) -> Result<()> {
+    let (_, fingerprint) = keys_of(name, control)?;
+    mark(name, control, &fingerprint, folder)
+}
+
+fn mark(name: &'static str, control: &mut Connection, state: &str, folder: &Path) -> Result<()> {
+    let folder = folder.as_os_str().as_encoded_bytes();
+    let value = [state.as_bytes(), b" ", folder].concat();
+    call(name, control, "SET", &[b"SET", OWNER, &value]).map(drop)
+}
+
+/// How many keys there are beside [`OWNER`], and a fingerprint of all of them.
+fn keys_of(name: &'static str, control: &mut Connection) -> Result<(usize, String)> {
+    // SCAN may answer a key twice.
+    let mut hashes = HashSet::new();
+    let mut cursor = b"0".to_vec();
+    loop {
+        let words: &[&[u8]] = &[b"SCAN", &cursor, b"COUNT", SCANNED];
+        let Answer::List(answers) = call(name, control, "SCAN", words)? else {
+            return Err(Error::store(name, "SCAN", "expected a cursor and keys"));
+        };
+        let mut answers = answers.into_iter();
+        cursor = answers.next().map(Answer::into_bytes).unwrap_or_default();
+        let Some(Answer::List(keys)) = answers.next() else {
+            return Err(Error::store(name, "SCAN", "expected a cursor and keys"));
+        };
+        let keys = keys.into_iter().map(Answer::into_bytes);
+        hashes.extend(keys.filter(|key| key != OWNER).map(hash));
+        if cursor == b"0" {
+            break;
+        }
+    }
+    let sum = hashes.iter().copied().fold(0, u64::wrapping_add);
+    Ok((hashes.len(), format!("{}-{sum:x}", hashes.len())))
+}
+
+fn hash(bytes: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn connect(name: &'static str, address: &Address, password: Option<&str>) -> Result<Connection> {
@@ -219,10 +280,7 @@ fn socket_path(folder: &Path) -> PathBuf {
     if path.as_os_str().len() <= MOST_SOCKET_BYTES {
         return path;
     }
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    folder.hash(&mut hasher);
-    let name = format!("kvzone-{}-{:x}.sock", std::process::id(), hasher.finish());
+    let name = format!("kvzone-{}-{:x}.sock", std::process::id(), hash(folder));
     std::env::temp_dir().join(name)
 }
 
@@ -267,14 +325,22 @@ mod tests {
         );
         somebody.delete(b"oak").unwrap();
 
-        session(&elsewhere("first"))
-            .unwrap()
-            .put(b"a", b"1")
-            .unwrap();
+        let first = CAMBIUM_SERVER.open(&elsewhere("first")).unwrap();
+        first.clone().session().unwrap().put(b"a", b"1").unwrap();
         assert!(
             has(&elsewhere("first"), b"a"),
             "a second open finds the run's keys"
         );
+        let refused = || session(&elsewhere("second")).err().unwrap().to_string();
+        assert!(refused().contains("has not ended"), "{}", refused());
+        first.close().unwrap();
+        somebody.put(b"oak", b"Quercus").unwrap();
+        assert!(refused().contains("2 keys which are not"), "{}", refused());
+        // As many keys as the run left, and not the same.
+        somebody.delete(b"a").unwrap();
+        assert!(refused().contains("1 keys which are not"), "{}", refused());
+        somebody.put(b"a", b"2").unwrap();
+        somebody.delete(b"oak").unwrap();
         assert!(!has(&elsewhere("second"), b"a"), "another run begins anew");
 
         let synced = OpenRequest {

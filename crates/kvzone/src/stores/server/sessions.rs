@@ -4,6 +4,7 @@
 //! commands, and `EXEC`, sent without waiting between them.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cambium_foreign::redis::{self, Address, Answer, Connection};
@@ -11,7 +12,7 @@ use kvzone_core::adapter::{Change, OpenStore, Session, Visit};
 use kvzone_core::error::{Error, Result};
 
 use super::process::ServerProcess;
-use super::{Dialect, OWNER, connect};
+use super::{Dialect, OWNER, connect, leave};
 
 /// Commands of a batch that are sent before their answers are read: a server that is not read
 /// stops reading as well.
@@ -22,8 +23,15 @@ pub(super) struct Open<D> {
     address: Address,
     password: Option<String>,
     control: Mutex<Connection>,
-    /// The child; `None` where the server was not started here.
-    process: Mutex<Option<ServerProcess>>,
+    held: Mutex<Held>,
+}
+
+/// What a close ends.
+pub(super) enum Held {
+    Child(ServerProcess),
+    /// The folder of a run on a server that was not started here.
+    Elsewhere(PathBuf),
+    Nothing,
 }
 
 impl<D: Dialect + 'static> Open<D> {
@@ -32,14 +40,14 @@ impl<D: Dialect + 'static> Open<D> {
         address: Address,
         password: Option<String>,
         control: Connection,
-        process: Option<ServerProcess>,
+        held: Held,
     ) -> Self {
         Open {
             dialect,
             address,
             password,
             control: Mutex::new(control),
-            process: Mutex::new(process),
+            held: Mutex::new(held),
         }
     }
 
@@ -81,9 +89,13 @@ impl<D: Dialect + 'static> OpenStore for Open<D> {
     }
 
     fn close(self: Arc<Self>) -> Result<()> {
-        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(process) = process.take() else {
-            return Ok(());
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = match std::mem::replace(&mut *held, Held::Nothing) {
+            Held::Child(process) => process,
+            Held::Elsewhere(folder) => {
+                return self.control(|dialect, control| leave(dialect.name(), control, &folder));
+            }
+            Held::Nothing => return Ok(()),
         };
         let ended = self.control(|dialect, control| control.call(dialect.shutdown()));
         // The connection ends in place of an answer.
