@@ -141,6 +141,20 @@ impl Collected {
 }
 
 impl Own {
+    /// As the user named it.
+    fn text(&self) -> String {
+        match self {
+            Own::Directory(path) => format!("dir:{}", path.display()),
+            Own::JsonLines { file, key } => format!("jsonl:{}?key={key}", file.display()),
+            Own::Sqlite {
+                file,
+                table,
+                column,
+                ..
+            } => format!("sqlite:{}?table={table}&column={column}", file.display()),
+        }
+    }
+
     /// Up to so many entries, in files in `directory`.
     ///
     /// # Errors
@@ -160,7 +174,14 @@ impl Own {
                 column,
                 key,
             } => {
-                let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+                let quoted = |name: &str| match is_rowid(name) {
+                    // So that a table without one is an error.
+                    true => name.to_string(),
+                    false => format!("\"{}\"", name.replace('"', "\"\"")),
+                };
+                for name in [Some(column), key.as_ref()].into_iter().flatten() {
+                    refuse_unknown_column(file, table, name)?;
+                }
                 let key = key.as_deref().map_or("rowid".to_string(), quoted);
                 let (column, table) = (quoted(column), quoted(table));
                 // Text and numbers as text; NULL is no key.
@@ -179,7 +200,7 @@ impl Own {
             }
         }
         if found.keys.is_empty() {
-            return Err(Error::Usage(format!("data set {self:?} has no entry")));
+            return Err(refused(&self.text(), "it has no entry"));
         }
         if found.left_out > 0 {
             output::complain(&format!(
@@ -206,6 +227,36 @@ impl Own {
             kept: Some(Arc::new(folder)),
         })
     }
+}
+
+fn is_rowid(name: &str) -> bool {
+    let names = ["rowid", "oid", "_rowid_"];
+    names.iter().any(|other| name.eq_ignore_ascii_case(other))
+}
+
+/// SQLite takes a quoted name of no column for a text.
+fn refuse_unknown_column(file: &Path, table: &str, name: &str) -> Result<()> {
+    let failed = |error| Error::machine("read", file, error);
+    let literal = table.replace('\'', "''");
+    // Generated columns as well.
+    let sql = format!("SELECT name FROM pragma_table_xinfo('{literal}')");
+    let mut rows = Rows::of(file, &sql).map_err(failed)?;
+    let mut columns = Vec::new();
+    while rows.advance().map_err(failed)? {
+        columns.push(String::from_utf8_lossy(rows.column(0)).into_owned());
+    }
+    let is_known = columns
+        .iter()
+        .any(|column| column.eq_ignore_ascii_case(name));
+    // The query itself says that there is no such table.
+    if is_known || is_rowid(name) || columns.is_empty() {
+        return Ok(());
+    }
+    let words = unknown("column", name, columns.iter().map(String::as_str));
+    let file = file.display();
+    Err(Error::Usage(format!(
+        "data set {file}, table {table}: {words}"
+    )))
 }
 
 fn files(folder: &Path, found: &mut Collected) -> Result<()> {

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use cambium_foreign::sqlite::{Connection, OPEN_FLAGS, load};
+
 use crate::harness::{folder, run, runs, text, words};
 
 #[test]
@@ -45,6 +47,7 @@ fn objects_of_a_text_are_values_under_one_of_their_fields() {
         assert_eq!(runs(folder.path())[0]["keys"], 30);
     }
     fs::write(folder.path().join("trees"), lines + "{\"ib\":1}\n").unwrap();
+    fs::create_dir(folder.path().join("empty")).unwrap();
     for (set, expected) in [
         (
             "jsonl:trees",
@@ -52,6 +55,7 @@ fn objects_of_a_text_are_values_under_one_of_their_fields() {
         ),
         ("jsonl:none", "none"),
         ("dir:none", "none"),
+        ("dir:empty", "data set dir:empty: it has no entry"),
         ("sqlite:none", "table=NAME"),
         ("jsonk:trees", "near it: jsonl"),
     ] {
@@ -60,5 +64,37 @@ fn objects_of_a_text_are_values_under_one_of_their_fields() {
         let told = text(&output.stderr);
         assert!(matches!(output.status.code(), Some(2 | 3)), "{told}");
         assert!(told.contains(expected), "{told}");
+    }
+}
+
+#[test]
+fn a_column_that_a_table_does_not_have_is_refused() {
+    let loaded = match load() {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            eprintln!("SKIPPED: {error}");
+            return;
+        }
+    };
+    let folder = folder();
+    let file = folder.path().join("trees.db");
+    let made = Connection::open_as(&loaded.functions, &file, OPEN_FLAGS).unwrap();
+    made.execute("CREATE TABLE t (k TEXT, v TEXT); INSERT INTO t VALUES ('a', 'b')")
+        .unwrap();
+    drop(made);
+    let told = |fields: &str| {
+        let set = format!("sqlite:trees.db?table=t&{fields}");
+        let asked = ["--stores", "memory", "--workload", "read-random"];
+        let output = run(folder.path(), &[&asked[..], &["--dataset", &set]].concat());
+        (output.status.code(), text(&output.stderr))
+    };
+    for fields in ["column=x", "column=v&key=x"] {
+        let (status, said) = told(fields);
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains("no column \"x\""), "{said}");
+    }
+    for fields in ["column=V", "column=v&key=k", "column=v&key=rowid"] {
+        let (status, said) = told(fields);
+        assert_eq!(status, Some(0), "{said}");
     }
 }
