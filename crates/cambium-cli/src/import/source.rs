@@ -129,7 +129,10 @@ impl SourceName {
     /// A table's file and name; of others the path, and nothing.
     fn path_and_table(&self) -> (&Path, &[u8]) {
         let bytes = self.path.as_os_str().as_bytes();
-        let cut = bytes.iter().rposition(|&byte| byte == b'#');
+        // Both names may have a `#`: the file is the longest that is there.
+        let cuts = || (0..bytes.len()).rev().filter(|&at| bytes[at] == b'#');
+        let is_file = |at: &usize| Path::new(OsStr::from_bytes(&bytes[..*at])).is_file();
+        let cut = cuts().find(is_file).or_else(|| cuts().next());
         match cut.filter(|_| self.kind == SourceKind::Table) {
             Some(at) => (Path::new(OsStr::from_bytes(&bytes[..at])), &bytes[at + 1..]),
             None => (&self.path, b""),

@@ -231,6 +231,12 @@ fn tables_of_sqlite_become_keys_and_values() {
     import(&place, "sqlite:trees.db#pairs", &[]).refused(2, &["a, b", "view"]);
     import(&place, "sqlite:trees.db#none", &[]).refused(3, &["names", "log"]);
     import(&place, "sqlite:trees.db", &[]).refused(2, &["FILE#TABLE"]);
+    assert!(sqlite(
+        &place,
+        "CREATE TABLE 'a#b' (k TEXT PRIMARY KEY, v TEXT); INSERT INTO 'a#b' VALUES ('hash', 'x');"
+    ));
+    import(&place, "sqlite:trees.db#a#b", &[]).done();
+    place.run(["get", "s", "hash"]).done();
     import(&place, "sqlite:none.db#x", &[]).refused(3, &["none.db"]);
     let numbers = Place::with_integer_store();
     assert!(sqlite(
