@@ -80,6 +80,16 @@ pub(crate) fn run(arguments: AdviseArguments) -> Result<ExitCode> {
     if let Some((path, mut file)) = json {
         write_json(path, &mut file, &outcome.report)?;
     }
+    if found.ranking.is_empty() {
+        let unranked = found.unranked.iter();
+        let reasons: Vec<String> = unranked
+            .map(|(name, why)| format!("{name}: {why}"))
+            .collect();
+        return Err(Error::Usage(format!(
+            "none of these stores can do this workload: {}",
+            reasons.join("; ")
+        )));
+    }
     let mut text = advice::render(&found);
     for warning in &outcome.warnings {
         text += &format!("Warning: {warning}\n");
@@ -87,7 +97,7 @@ pub(crate) fn run(arguments: AdviseArguments) -> Result<ExitCode> {
     text += &what_else(&campaign, &outcome.report);
     text += &format!("Measure it again: {}\n", again(&found, &typed));
     output::print(&text)?;
-    Ok(ExitCode::from(if found.ranking.is_empty() { 3 } else { 0 }))
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One short round of everybody; answers who goes on, the best first.

@@ -26,6 +26,20 @@ fn is_advice(said: &str) {
 }
 
 #[test]
+fn a_workload_that_no_store_can_do_is_wrong_usage() {
+    let folder = folder();
+    let asked = "advise --stores zdb,alphard --mix scan=1 --keys 100 --seconds 0.05";
+    let output = kvzone(folder.path(), &words(asked));
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(
+        said.contains("none of these stores can do this workload: zdb"),
+        "{said}"
+    );
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
 fn advice_from_a_description_a_job_file_and_a_trace() {
     let folder = folder();
     let folder = folder.path();
