@@ -326,25 +326,31 @@ impl SizeChoice {
 
     /// A usage error if the numbers of a law cannot be.
     pub fn check(self) -> Result<()> {
-        let wrong = match self {
-            SizeChoice::Fixed(_) | SizeChoice::Histogram(_) => false,
-            SizeChoice::Uniform(from, to) => from > to,
-            SizeChoice::Normal(law) => {
+        let (wrong, expected) = match self {
+            SizeChoice::Fixed(_) | SizeChoice::Histogram(_) => return Ok(()),
+            SizeChoice::Uniform(from, to) => (from > to, "the smaller size first"),
+            SizeChoice::Normal(law) => (
                 !(law.mean.is_finite() && law.deviation.is_finite())
                     || law.mean < 0.0
                     || law.deviation < 0.0
-                    || law.least > law.most
-            }
+                    || law.least > law.most,
+                "a mean and a deviation of at least 0, and the smaller bound first",
+            ),
             SizeChoice::Pareto(law) => {
                 let numbers = [law.location, law.scale, law.shape];
-                numbers.iter().any(|number| !number.is_finite())
-                    || law.location < 0.0
-                    || law.scale < 0.0
-                    || law.location > law.most as f64
+                (
+                    numbers.iter().any(|number| !number.is_finite())
+                        || law.location < 0.0
+                        || law.scale < 0.0
+                        || law.location > law.most as f64,
+                    "a location and a scale of at least 0, and a largest size above the location",
+                )
             }
         };
         match wrong {
-            true => Err(Error::Usage(format!("sizes that cannot be: {self:?}"))),
+            true => Err(Error::Usage(format!(
+                "these sizes cannot be: expected {expected}"
+            ))),
             false => Ok(()),
         }
     }
