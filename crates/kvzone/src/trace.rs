@@ -76,6 +76,10 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
             refuse_itself(damaged, rescued)?;
             let (count, damage) = summary::rescue(damaged, rescued)?;
             let path = rescued.display();
+            if let (0, Some(damage)) = (count, &damage) {
+                let what = format!("no record is whole, so {path} is empty: {damage}");
+                return Err(Error::machine("rescue", damaged, what));
+            }
             let what = damage.map_or("nothing was wrong".to_string(), |error| error.to_string());
             let count = grouped(count as f64);
             output::print(&format!("{path}: {count} records; {what}\n"))?;

@@ -179,9 +179,12 @@ impl TraceReader {
 }
 
 fn damage(path: &Path, offset: u64, total: u64, what: &str) -> Error {
-    let words = format!(
-        "{what}; {total} operations before it are in whole chunks, and \
-         `kvzone trace rescue` keeps them"
-    );
+    let words = match total {
+        0 => format!("{what}; no operation before it is in a whole chunk"),
+        _ => format!(
+            "{what}; {total} operations before it are in whole chunks, and \
+             `kvzone trace rescue` keeps them"
+        ),
+    };
     cambium_base::Error::corruption(path, offset, words).into()
 }

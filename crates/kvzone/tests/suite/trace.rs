@@ -157,6 +157,11 @@ fn a_damaged_trace_is_an_error_with_its_offset_and_can_be_rescued() {
     assert_eq!(trace(&["rescue", "t", "r"]), Some(0));
     assert_eq!(trace(&["show", "r"]), Some(0));
     assert_eq!(trace(&["rescue", "t", "./t"]), Some(2));
+    // Nothing behind the header is whole.
+    std::fs::write(folder.join("t"), &bytes[..64]).unwrap();
+    let output = kvzone(folder, &["trace", "rescue", "t", "r"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert_has(&text(&output.stderr), "no record is whole");
 }
 
 #[test]
