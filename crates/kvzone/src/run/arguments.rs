@@ -22,9 +22,9 @@ use kvzone_core::workload::{MIXED, OperationKind, find, is_trace};
 use super::campaign::{Campaign, Contender};
 use super::job_file;
 use super::parse::{
-    Mix, PatternName, Threads, parse_batch, parse_bytes, parse_count, parse_latency, parse_mix,
-    parse_pattern, parse_popularity, parse_positive, parse_share, parse_sizes, parse_threads,
-    profile_word, word,
+    Mix, PatternName, Threads, parse_batch, parse_budget, parse_bytes, parse_count, parse_latency,
+    parse_mix, parse_pattern, parse_popularity, parse_positive, parse_share, parse_sizes,
+    parse_threads, profile_word, word,
 };
 use super::traced::{self, Speed, parse_speed};
 use crate::datasets::{self, Keys};
@@ -151,8 +151,8 @@ pub(crate) struct RunArguments {
     /// Give up --keep-latency below so many operations a second
     #[arg(long, value_name = "OPS", default_value_t = 10.0, value_parser = parse_positive)]
     least_rate: f64,
-    /// Each store's own memory: write buffers, filters and cache together
-    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_bytes)]
+    /// Each store's own memory: write buffers, filters and cache together; 1MiB at least
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_budget)]
     budget: u64,
     /// Limit of each worker process, its page cache included [default: none]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]

@@ -195,6 +195,16 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     size::parse(text).map_err(|error| error.to_string())
 }
 
+/// The shares of less bound nothing: a flush of `forest` alone works in 256 KiB.
+const LEAST_BUDGET: u64 = 1 << 20;
+
+pub(crate) fn parse_budget(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes >= LEAST_BUDGET => Ok(bytes),
+        _ => Err("expected 1MiB at least: stores use more than their shares of less".to_string()),
+    }
+}
+
 pub(crate) fn parse_positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value > 0.0 && value <= 1e12 => Ok(value),

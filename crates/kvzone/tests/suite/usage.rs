@@ -35,13 +35,15 @@ fn sizes_and_mixes_that_cannot_be_are_wrong_usage() {
     let cases = "--keys 0; --key-size 1 --keys 1000; --key-size 64-16; --key-size 0; \
         --value-size many; --threads 0; --batch 0; --rate 0; --rate nan; --seconds -1; \
         --operations 5 --seconds 5; --verify-every 0; --compressible 1.5; --repeat 0; \
-        --memory lots; --durability maybe";
+        --memory lots; --durability maybe; --budget 1; --budget 1023KiB; \
+        --value-size normal:-5:3; --value-size pareto:9:1:1:8";
     let cases = cases.split(';').map(|case| format!("fill-random {case}"));
     for case in cases.chain(["ycsb-c --batch 2".to_string()]) {
         let all = format!("run --stores memory --workload {case}");
         let output = kvzone(folder.path(), &words(&all));
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{case}: {said}");
+        assert!(!said.contains('{'), "the text of a type of ours: {said}");
     }
     let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
