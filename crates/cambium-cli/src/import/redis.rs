@@ -69,7 +69,8 @@ impl RedisSource {
             others: BTreeMap::new(),
             left_out: 0,
         };
-        if let Ok(password) = std::env::var(PASSWORD) {
+        let password = std::env::var(PASSWORD).ok();
+        if let Some(password) = password.filter(|password| !password.is_empty()) {
             source.call(&[b"AUTH", password.as_bytes()])?;
         }
         if database != "0" {

@@ -404,6 +404,9 @@ fn redis_says_what_it_wants() {
     let source = format!("redis:127.0.0.1:{}", server.port);
     import(&place, &source, &[]).refused(3, &["NOAUTH", "REDISCLI_AUTH"]);
     let mut command = place.command(["import", "s", "--from", &source]);
+    let run = Run::of(command.env("REDISCLI_AUTH", "").output().unwrap());
+    run.refused(3, &["NOAUTH", "REDISCLI_AUTH"]);
+    let mut command = place.command(["import", "s", "--from", &source]);
     let run = Run::of(command.env("REDISCLI_AUTH", "secret").output().unwrap());
     assert!(run.talk.contains("imported 3 entries"), "{}", run.talk);
     let closed = TcpListener::bind("127.0.0.1:0")
