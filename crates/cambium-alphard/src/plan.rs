@@ -225,11 +225,15 @@ impl Core {
     /// Finds space for each entry, right after the one before it where that is
     /// free; all of them or none.
     fn allocate(&self, writer: &mut Writer, planned: &mut [Planned<'_>]) -> Result<()> {
-        let deletes_only = planned.iter().all(|entry| entry.value.is_none());
+        let blocks = |extent: Extent| u64::from(extent.blocks);
+        let puts = planned.iter().filter(|entry| entry.value.is_some());
+        let taken: u64 = puts.map(|entry| blocks(entry.extent)).sum();
+        let replaced = planned.iter().filter_map(|entry| entry.before);
+        let may_use_reserve = taken <= replaced.map(blocks).sum();
         let mut behind = None;
         for at in 0..planned.len() {
             let blocks = planned[at].extent.blocks;
-            match self.find_space(writer, blocks, behind, deletes_only) {
+            match self.find_space(writer, blocks, behind, may_use_reserve) {
                 Ok(extent) => {
                     planned[at].extent = extent;
                     behind = Some(extent);

@@ -13,7 +13,8 @@ use crate::change_log::ChangeLog;
 use crate::core::{Core, Writer, lock, read};
 use crate::seeded_bug::SeededBug;
 
-/// Of so many blocks one is kept for deletes, so that a full store can be emptied.
+/// One block in so many is reserved for batches that replace as many blocks as their values
+/// take: deletes, also beside a counter that is written over. So a full store can be emptied.
 const BLOCKS_A_RESERVED_ONE: u32 = 256;
 
 impl Writer {
@@ -68,11 +69,14 @@ impl Core {
         writer: &mut Writer,
         blocks: u32,
         behind: Option<Extent>,
-        delete: bool,
+        may_use_reserve: bool,
     ) -> Result<Extent> {
         let mut settled = false;
         loop {
-            let kept = if delete { 0 } else { self.reserved(writer) };
+            let kept = match may_use_reserve {
+                true => 0,
+                false => self.reserved(writer),
+            };
             let enough = writer.allocator.free_blocks() >= u64::from(blocks) + kept;
             if enough {
                 let adjacent =
@@ -95,7 +99,7 @@ impl Core {
         }
     }
 
-    /// Blocks that only deletes may take: none while there is more to take into use.
+    /// Blocks of the reserve: none while there is more to take into use.
     fn reserved(&self, writer: &Writer) -> u64 {
         let superblock = &writer.superblock;
         if writer.allocator.limit() < superblock.total_blocks {

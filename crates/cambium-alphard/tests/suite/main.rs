@@ -15,6 +15,7 @@ mod decoders;
 mod device;
 mod failures;
 mod flights;
+mod full;
 mod golden;
 mod kept;
 #[cfg(target_os = "linux")]
