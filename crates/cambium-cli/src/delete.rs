@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use cambium::{Durability, Store, WriteBatch};
+use cambium::{Durability, Store, Value, WriteBatch};
 use clap::Args;
 
 use crate::failure::{Failure, Status};
@@ -50,26 +50,55 @@ pub fn run(store: &Store, arguments: &DeleteArguments) -> Result<Status, Failure
         Some(range) => {
             store.delete_range(range)?;
         }
-        None => delete_singly(&store, &pass)?,
+        None => delete_singly(&store, &pass, count)?,
     }
     print(&format!("{count} entries deleted\n"))?;
     Ok(Status::Done)
 }
 
-/// Deletes what a pass in no order finds, a batch at a time.
-fn delete_singly(store: &Store, pass: &Pass) -> Result<(), Failure> {
-    let mut found = pass.begin(store)?;
-    let store = store.with_durability(Durability::Buffered);
-    let mut batch = WriteBatch::new();
-    while let Some(key) = found.next_key()? {
-        batch.delete(&key);
-        if batch.len() >= BATCH_ENTRIES {
-            store.write(std::mem::take(&mut batch))?;
+/// Deletes the `count` entries that a pass in no order finds, a batch at a time. Each batch is
+/// written with no pass open: an open pass keeps the space of deleted entries taken, and a full
+/// store needs that space for the next tombstones.
+fn delete_singly(store: &Store, pass: &Pass, count: u64) -> Result<(), Failure> {
+    let buffered = store.with_durability(Durability::Buffered);
+    let (mut after, mut deleted) = (None, 0);
+    loop {
+        let mut found = pass.begin_after(store, after.as_ref())?;
+        let mut keys = Vec::new();
+        while keys.len() < BATCH_ENTRIES {
+            match found.next_key()? {
+                Some(key) => keys.push(key),
+                None => break,
+            }
         }
-    }
-    if !batch.is_empty() {
-        store.write(batch)?;
+        let resumed = after.is_some();
+        after = found.resume_token();
+        drop(found);
+        match keys.is_empty() {
+            // The pass skips entries with the hash of a deleted one where it is resumed.
+            true if resumed && deleted < count => after = None,
+            true => break,
+            false => delete_batch(&buffered, &keys)?,
+        }
+        deleted += keys.len() as u64;
     }
     store.sync()?;
     Ok(())
+}
+
+/// Deletes in one batch; where a full store has no room for so many tombstones, half of them
+/// after the other.
+fn delete_batch(store: &Store, keys: &[Value]) -> Result<(), Failure> {
+    let mut batch = WriteBatch::new();
+    for key in keys {
+        batch.delete(key);
+    }
+    match store.write(batch) {
+        Err(error) if error.is_no_space() && keys.len() > 1 => {
+            let (some, others) = keys.split_at(keys.len() / 2);
+            delete_batch(store, some)?;
+            delete_batch(store, others)
+        }
+        written => Ok(written.map(drop)?),
+    }
 }

@@ -11,7 +11,10 @@
 
 use std::ffi::OsString;
 
-use cambium::{Capabilities, Direction, Entries, Entry, KeyKind, KeyRange, Store, Value, limits};
+use cambium::{
+    Capabilities, Direction, Entries, Entry, IterationOrder, KeyKind, KeyRange, ResumeToken, Store,
+    Value, limits,
+};
 use clap::Args;
 
 use crate::failure::Failure;
@@ -108,9 +111,18 @@ impl Pass {
 
     /// Begins the pass.
     pub fn begin(&self, store: &Store) -> cambium::Result<Found<'_>> {
+        self.begin_after(store, None)
+    }
+
+    /// Begins the pass; one in no order where an earlier one ended.
+    pub fn begin_after(
+        &self,
+        store: &Store,
+        token: Option<&ResumeToken>,
+    ) -> cambium::Result<Found<'_>> {
         let entries = match &self.range {
             Some(range) => store.scan(range)?,
-            None => store.iterate()?,
+            None => store.iterate_with(IterationOrder::Any, token)?,
         };
         Ok(Found {
             entries,
@@ -128,6 +140,11 @@ pub struct Found<'a> {
 }
 
 impl Found<'_> {
+    /// Where a pass in no order goes on behind the last entry that was found.
+    pub fn resume_token(&self) -> Option<ResumeToken> {
+        self.entries.resume_token()
+    }
+
     /// The next key, without reading its value where the engine can do that.
     pub fn next_key(&mut self) -> cambium::Result<Option<Value>> {
         loop {

@@ -134,6 +134,27 @@ fn an_unordered_store_deletes_by_prefix_in_a_full_pass() {
 }
 
 #[test]
+fn a_full_store_is_emptied_by_prefix_in_a_full_pass() {
+    for block_bytes in ["512", "4096"] {
+        let place = Place::empty();
+        let block = format!("block_bytes={block_bytes}");
+        let create = ["create", "s", "--engine", "alphard", "--set", "size=8MiB"];
+        place.run(create.iter().chain(&["--set", &block])).done();
+        let lines: String = (0..20_000).map(|at| format!("key{at}\tleaf\n")).collect();
+        let import = ["import", "s", "--from", "tsv:-"];
+        place
+            .run_with_input(import, lines.as_bytes())
+            .refused(3, &["no space"]);
+        let count = place.run(["count", "s"]).done();
+        let deleted = place.run(["delete", "s", "--unordered", "--prefix", "key"]);
+        let expected = format!("{} entries deleted\n", count.trim());
+        assert_eq!(deleted.done(), expected, "{block_bytes}");
+        assert_eq!(place.run(["count", "s"]).done(), "0\n", "{block_bytes}");
+        place.run(["check", "s"]).done();
+    }
+}
+
+#[test]
 fn a_terminal_is_shown_text_and_no_commands() {
     let place = Place::with_store();
     let Some(seen) = place.on_terminal(&["get", "s", "none"]) else {
