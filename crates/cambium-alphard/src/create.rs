@@ -92,16 +92,12 @@ fn fill(
     Ok(core)
 }
 
+/// Files that an `alphard` store keeps in its folder beside its members.
+const OWN_NAMES: [&str; 4] = [MEMBERS_NAME, NEW_MEMBERS_NAME, IMAGE_NAME, SYNCED_NAME];
+
 /// True for names that an `alphard` store gives to its files.
 fn is_ours(name: &str) -> bool {
-    let own = [
-        DATA_NAME,
-        MEMBERS_NAME,
-        NEW_MEMBERS_NAME,
-        IMAGE_NAME,
-        SYNCED_NAME,
-    ];
-    own.contains(&name)
+    name == DATA_NAME || OWN_NAMES.contains(&name)
 }
 
 /// A member to be formatted.
@@ -209,7 +205,8 @@ fn take_place(
     let is_there = file_system.metadata(&place)?.is_some();
     let is_mirror = wanted.mirror.as_deref() == Some(path);
     if named && (is_there || !is_mirror) {
-        check_device(file_system, &place, wanted.force)?;
+        let option = if is_mirror { "mirror" } else { "device" };
+        check_device(file_system, (option, &place), wanted.force)?;
     }
     let is_device = is_there && is_block_device(file_system, &place)?;
     let access = match is_device {
@@ -304,10 +301,10 @@ fn superblock_at(file_system: &dyn FileSystem, place: &Path) -> Result<Option<Su
 
 /// Refuses members under names that other files of the folder have.
 fn refuse_own_names(folder: &Path, wanted: &Creation) -> Result<()> {
-    let own = [MEMBERS_NAME, NEW_MEMBERS_NAME, IMAGE_NAME];
     let is_taken = |path: &&PathBuf| {
         let place = clean(&folder.join(path));
-        let mut taken = RESERVED_NAMES.iter().chain(&own);
+        let own = OWN_NAMES.iter().chain(&creation::NAMES_BESIDE);
+        let mut taken = RESERVED_NAMES.iter().chain(own);
         taken.any(|name| place == clean(&folder.join(name)))
     };
     match wanted.device.iter().chain(&wanted.mirror).find(is_taken) {
@@ -444,16 +441,20 @@ const SIGNATURES: [(usize, &[u8], &str); 12] = [
 ];
 
 /// Refuses a device that carries anything, unless forced.
-fn check_device(file_system: &dyn FileSystem, path: &Path, force: bool) -> Result<()> {
+fn check_device(
+    file_system: &dyn FileSystem,
+    (option, path): (&str, &Path),
+    force: bool,
+) -> Result<()> {
     let Some(found) = file_system.metadata(path)? else {
         return Err(Error::InvalidArgument(format!(
-            "option device={}: there is nothing at this path",
+            "option {option}={}: there is nothing at this path",
             path.display()
         )));
     };
     if !matches!(found.kind, FileKind::BlockDevice | FileKind::File) {
         return Err(Error::InvalidArgument(format!(
-            "option device={}: expected a block device or a file",
+            "option {option}={}: expected a block device or a file",
             path.display()
         )));
     }

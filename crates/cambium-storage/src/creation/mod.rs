@@ -179,7 +179,7 @@ impl Creation {
             file_system: file_system.clone(),
             folder: folder.to_path_buf(),
             marker,
-            is_ours: Box::new(move |name| is_ours(name) || beside_engines(name)),
+            is_ours: Box::new(move |name| is_ours(name) || NAMES_BESIDE.contains(&name)),
             is_new,
             before: HashSet::new(),
             elsewhere: Vec::new(),
@@ -427,18 +427,15 @@ fn make_folder(file_system: &dyn FileSystem, folder: &Path) -> Result<bool> {
 /// More than any of the files that copies have too: a comparator's name, a dictionary.
 const MOST_BYTES_BESIDE: u64 = 1 << 20;
 
-/// True for files of a store that are no engine's.
-fn beside_engines(name: &str) -> bool {
-    let names = [
-        COMPARATOR_NAME,
-        COMPARATOR_DRAFT_NAME,
-        DICTIONARY_NAME,
-        DICTIONARY_DRAFT_NAME,
-        CONSUMERS_NAME,
-        CONSUMERS_DRAFT_NAME,
-    ];
-    names.contains(&name)
-}
+/// Files of a store that are no engine's.
+pub const NAMES_BESIDE: [&str; 6] = [
+    COMPARATOR_NAME,
+    COMPARATOR_DRAFT_NAME,
+    DICTIONARY_NAME,
+    DICTIONARY_DRAFT_NAME,
+    CONSUMERS_NAME,
+    CONSUMERS_DRAFT_NAME,
+];
 
 /// Gives a copy the comparator's name and the dictionary that the store has, whatever they
 /// are.

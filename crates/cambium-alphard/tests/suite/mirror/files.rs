@@ -515,3 +515,61 @@ fn repair_takes_no_copy_for_the_stores_own_file_and_no_name_that_cannot_be() {
         }
     }
 }
+
+#[test]
+fn no_member_takes_the_name_of_another_file_of_the_store() {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let with_history = options(&[("size", "65536"), ("history", "on")]);
+    let store = Alphard.create(&environment, path(), &with_history).unwrap();
+    store.put(b"oak", b"Quercus", Durability::Synced).unwrap();
+    store.sync().unwrap();
+    store
+        .move_consumer("reader", Some(Default::default()))
+        .unwrap();
+    store.close().unwrap();
+    drop(store);
+    let files = environment.file_system.list(path()).unwrap();
+    let found = files
+        .into_iter()
+        .map(|entry| entry.name.display().to_string());
+    let unseen = [
+        "members-new",
+        "LOCK",
+        "CAMBIUM.new",
+        "CONSUMERS.draft",
+        "COMPARATOR",
+        "DICTIONARY",
+    ];
+    let names: Vec<String> = found.chain(unseen.map(String::from)).collect();
+    for expected in ["SYNCED", "CONSUMERS", "members", "index-image"] {
+        assert!(names.iter().any(|name| name == expected), "{names:?}");
+    }
+    let other = Path::new("/other");
+    for name in names.iter().filter(|name| *name != "data") {
+        for option in ["mirror", "device"] {
+            let taken = options(&[("size", "65536"), ("history", "on"), (option, name)]);
+            let refused = Alphard.create(&environment, other, &taken).err().unwrap();
+            assert!(
+                refused.to_string().contains("has this name"),
+                "{name}: {refused}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_mirror_that_is_no_place_for_entries_is_named_as_such() {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    environment
+        .file_system
+        .create_directory(Path::new("/folder"))
+        .unwrap();
+    let wrong = options(&[("size", "65536"), ("mirror", "/folder")]);
+    let refused = Alphard.create(&environment, path(), &wrong).err().unwrap();
+    assert!(
+        refused.to_string().contains("option mirror=/folder"),
+        "{refused}"
+    );
+}
