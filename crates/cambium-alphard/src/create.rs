@@ -24,7 +24,7 @@ use crate::open::{DEVICE, assemble};
 use crate::options::{self, Creation, ENGINE, LEAST_SIZE, Tuning};
 use crate::recovery::Recovered;
 use crate::superblocks;
-use crate::volume::{self, MemberState, OpenMember, Volume};
+use crate::volume::{self, Access, MemberState, OpenMember, Volume};
 
 /// Size of a file where nothing is said: 1 GiB.
 const DEFAULT_SIZE: u64 = 1 << 30;
@@ -139,7 +139,7 @@ fn format_members(
     let locks = members::lock_files(file_system, paths, LockMode::Alone)?;
     let alignments = places
         .iter()
-        .map(|place| place.file.alignment().offset as u32);
+        .map(|place| smallest_block(file_system, place, tuning.access));
     let smallest = alignments.max().unwrap_or(0).max(512);
     let block_bytes = wanted.block_bytes.unwrap_or(smallest);
     let size = common_size(&places, wanted)?;
@@ -236,6 +236,18 @@ fn take_place(
         file,
         is_device,
     })
+}
+
+/// The smallest block that direct access to a member takes. With `direct=off` as well, since a
+/// later opening may use direct access.
+fn smallest_block(file_system: &dyn FileSystem, place: &Place, access: Access) -> u32 {
+    let direct = match access {
+        Access::Buffered => {
+            volume::open_file(file_system, &place.path, OpenOptions::READ, Access::Direct).ok()
+        }
+        Access::Direct | Access::Either => None,
+    };
+    direct.as_ref().unwrap_or(&place.file).alignment().offset as u32
 }
 
 /// Says more of a file that could not be made.

@@ -8,6 +8,7 @@ use cambium_alphard::Alphard;
 use cambium_api::{Durability, Engine, EngineKind, OptionValues, WriteBatch};
 use cambium_io::Environment;
 use cambium_io::recording::IoCounters;
+use cambium_io::simulated::SimulatedDisk;
 use cambium_testkit::counted::Counted;
 
 const PATH: &str = "/store";
@@ -200,4 +201,22 @@ fn space_in_use_comes_back_under_steady_overwriting_and_deleting() {
     );
     let (size, free) = (stats.number("size_bytes"), stats.number("free_bytes"));
     assert_eq!(size.unwrap() - free.unwrap(), 512 + 8_192);
+}
+
+/// A later opening may use direct access.
+#[test]
+fn a_store_made_without_direct_access_has_blocks_that_direct_access_takes() {
+    let disk = SimulatedDisk::new(1);
+    disk.add_device(Path::new("/device"), 1 << 20, 4096);
+    let environment = Environment::simulated(&disk, 1);
+    let options = OptionValues::from([("device", "/device"), ("direct", "off")]);
+    let store = Alphard
+        .create(&environment, Path::new(PATH), &options)
+        .unwrap();
+    store.put(b"oak", b"Quercus", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let store = open(&environment);
+    assert_eq!(store.get(b"oak").unwrap().unwrap(), b"Quercus");
+    store.close().unwrap();
 }
