@@ -101,12 +101,18 @@ impl Keyspace {
             if self.state.counts[place].expiring == 0 || self.soonest[place].0 > self.now {
                 continue;
             }
+            let soonest = self.soonest[place].clone();
             for (moment, key) in self.due(database, step)? {
-                match self.raw(database, &key)? {
-                    Some(entry) if entry.expires == Some(moment) => {
+                match self.raw(database, &key) {
+                    Err(error) => {
+                        // The rest is still due, also where a command only waits for a value.
+                        self.soonest[place] = soonest;
+                        return Err(error);
+                    }
+                    Ok(Some(entry)) if entry.expires == Some(moment) => {
                         self.expire(database, &key, &entry)
                     }
-                    _ => {
+                    Ok(_) => {
                         let stale = layout::expiry_key(database, moment, &key);
                         self.view.overlay.delete(stale);
                     }

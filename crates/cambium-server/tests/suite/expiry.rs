@@ -173,3 +173,18 @@ fn lifetimes_survive_a_restart() {
         ("TTL long", ":1000"),
     ]);
 }
+
+/// The count ends before its first deletion, and runs again when another thread has read a value.
+#[test]
+fn a_count_that_reads_the_device_leaves_expired_keys_out() {
+    let folder = folder();
+    let arguments = ["--engine", "alphard", "--set", "cache_bytes=0"];
+    let server = Server::start(folder.path(), &arguments);
+    let mut client = server.client();
+    client.call("DEBUG SET-ACTIVE-EXPIRE 0");
+    for number in 0..50 {
+        client.call(&format!("SET key{number} value PX 1"));
+    }
+    std::thread::sleep(Duration::from_millis(2));
+    client.script(&[("DBSIZE", ":0"), ("GET key1", "nil"), ("DBSIZE", ":0")]);
+}
