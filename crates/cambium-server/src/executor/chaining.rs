@@ -38,7 +38,7 @@ impl Executor {
     pub(super) fn take_chain(&mut self, event: ChainEvent) {
         if matches!(event, ChainEvent::View(..)) {
             // Writes before it are those of a head, and those behind it may not be.
-            self.commit();
+            _ = self.commit();
         }
         let server = &mut self.server;
         let (Some(chains), Some(partitions)) =
@@ -84,7 +84,7 @@ impl Executor {
                 tracing::error!(%error, partition, "cannot remove a copy that has moved")
             }
         }
-        self.commit();
+        _ = self.commit();
     }
 
     /// A round is written: its frames go on, now or behind the sync.

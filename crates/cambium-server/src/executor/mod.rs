@@ -115,7 +115,7 @@ impl Executor {
             is_over |= matches!(event, Event::Stop);
             self.take(event);
             if self.server.keyspace.pending_bytes() > MOST_PENDING_BYTES {
-                self.commit();
+                _ = self.commit();
             }
         }
         self.events = events;
@@ -123,7 +123,11 @@ impl Executor {
             self.finish_fetches();
         }
         self.expire(commands);
-        self.commit();
+        if self.commit().is_err_and(|error| error.is_no_space()) {
+            // Expired keys give a full store room, and were refused with the round's writes.
+            self.expire(commands);
+            _ = self.commit();
+        }
         self.settle();
         self.answer();
         self.start_jobs();
@@ -285,7 +289,7 @@ impl Executor {
             }
             if self.server.keyspace.pending_bytes() > MOST_PENDING_BYTES {
                 self.put_back(session);
-                self.commit();
+                _ = self.commit();
                 let Some(same) = self.take_session(handle) else {
                     return;
                 };
@@ -325,7 +329,7 @@ impl Executor {
     }
 
     /// Writes the round. If that fails, the answers that depend on it become errors.
-    fn commit(&mut self) {
+    fn commit(&mut self) -> cambium::Result<()> {
         let synced = self.syncing.as_ref().map_or(0, Syncing::synced);
         let server = &mut self.server;
         let begun = (!server.keyspace.is_committed()).then(|| server.environment.clock.monotonic());
@@ -357,6 +361,7 @@ impl Executor {
             Err(_) => self.refuse_predecessors(),
         }
         self.server.round += 1;
+        is_written
     }
 
     /// Hands answers to the network, or to the syncer those that wait for a sync.

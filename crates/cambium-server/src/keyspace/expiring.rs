@@ -31,8 +31,14 @@ impl Keyspace {
         Ok(())
     }
 
+    /// Deletes a key that has expired. The answer of a command that meets it does not depend on
+    /// that: where the store has no room for the deletion, the key is gone all the same.
     pub(super) fn expire(&mut self, database: u8, key: &[u8], entry: &Entry) {
+        let is_pending = self.footprint.is_pending;
+        self.view.overlay.is_expiring = true;
         self.remove(database, key, entry);
+        self.view.overlay.is_expiring = false;
+        self.footprint.is_pending = is_pending;
         self.expired += 1;
         self.notices.add(Class::Expired, "expired", database, key);
     }

@@ -157,7 +157,7 @@ impl Keyspace {
 
     /// The answer under way shows more than single keys: it may depend on any pending write.
     pub fn shows_pending(&mut self) {
-        self.footprint.is_pending |= !self.view.overlay.is_empty();
+        self.footprint.is_pending |= self.view.overlay.is_awaited();
         let last = self.unsynced.values().copied().max().unwrap_or(0);
         self.footprint.waits_for = self.footprint.waits_for.max(last);
     }
@@ -183,7 +183,7 @@ impl Keyspace {
 
     fn stored(&mut self, key: &[u8]) -> Result<Option<Value>> {
         if let Some(pending) = self.view.overlay.get(key) {
-            self.footprint.is_pending = true;
+            self.footprint.is_pending |= !self.view.overlay.has_expired(key);
             return Ok(pending.map(Value::copy_of));
         }
         if !self.unsynced.is_empty() {

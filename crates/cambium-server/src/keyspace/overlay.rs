@@ -3,7 +3,7 @@
 //! Commands read through the overlay, so each sees the writes of those before it. At the end
 //! of the round all of it becomes one batch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use cambium::{
@@ -18,6 +18,11 @@ pub struct Overlay {
     entries: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Ranges that are deleted before the entries are written.
     emptied: Vec<KeyRange>,
+    /// Entries that are deleted because a key has expired. Such a key is gone for its readers
+    /// even if the batch is refused, so their answers do not depend on it.
+    expired: BTreeSet<Vec<u8>>,
+    /// What is deleted at the moment has expired.
+    pub is_expiring: bool,
     bytes: usize,
     /// How often something was written, since the server began.
     writes: u64,
@@ -29,6 +34,16 @@ impl Overlay {
     /// True if nothing is pending.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.emptied.is_empty()
+    }
+
+    /// True if answers may depend on what is pending for any key.
+    pub fn is_awaited(&self) -> bool {
+        self.entries.len() > self.expired.len() || !self.emptied.is_empty()
+    }
+
+    /// True if a key's entry is deleted because the key has expired.
+    pub fn has_expired(&self, key: &[u8]) -> bool {
+        self.expired.contains(key)
     }
 
     /// Bytes of keys and values that were put since the last batch.
@@ -59,6 +74,7 @@ impl Overlay {
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.bytes += key.len() + value.len();
         self.note_write(&key);
+        self.expired.remove(&key);
         self.entries.insert(key, Some(value));
     }
 
@@ -66,7 +82,11 @@ impl Overlay {
     pub fn delete(&mut self, key: Vec<u8>) {
         self.bytes += key.len();
         self.note_write(&key);
-        self.entries.insert(key, None);
+        let is_pending = self.entries.insert(key.clone(), None).is_some();
+        match self.is_expiring && !is_pending {
+            true => _ = self.expired.insert(key),
+            false => _ = self.expired.remove(&key),
+        }
     }
 
     /// Takes all keys of a range away.
@@ -74,6 +94,7 @@ impl Overlay {
         self.writes += 1;
         self.fetched.forget_range(&range);
         self.entries.retain(|key, _| !range.contains(key));
+        self.expired.retain(|key| !range.contains(key));
         self.emptied.push(range);
     }
 
@@ -90,6 +111,7 @@ impl Overlay {
             };
             batch.push(None, operation);
         }
+        self.expired.clear();
         self.bytes = 0;
         batch
     }

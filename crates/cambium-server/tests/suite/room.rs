@@ -2,8 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 
-use crate::harness::{Server, folder};
+use crate::client::encoded;
+use crate::harness::{Server, eventually, folder};
 
 const FULL: [&str; 2] = ["--reserve", "1000000000000000000"];
 
@@ -51,4 +53,70 @@ fn a_full_disk_refuses_writes_and_nothing_else() {
 
     let server = Server::start(folder.path(), &["--reserve", "0"]);
     assert_eq!(server.client().call("SET ash 1"), "+OK");
+}
+
+/// A store of a fixed size is full long before its disk is. Keys do not expire actively.
+fn full_store(folder: &Path, block_bytes: &str, lifetime: &str) -> (Server, u64) {
+    let block = format!("block_bytes={block_bytes}");
+    let arguments = ["--engine", "alphard", "--set", "size=2MiB", "--set", &block];
+    let server = Server::start(folder, &arguments);
+    let mut client = server.client();
+    client.call("DEBUG SET-ACTIVE-EXPIRE 0");
+    let mut keys = 0;
+    while client.call(&format!("SET key{keys} value{lifetime}")) == "+OK" {
+        keys += 1;
+    }
+    (server, keys)
+}
+
+#[test]
+fn a_full_store_of_a_fixed_size_takes_deletes() {
+    for block_bytes in ["512", "4096"] {
+        let folder = folder();
+        let (server, keys) = full_store(folder.path(), block_bytes, "");
+        let mut client = server.client();
+        assert!(client.call("SET new value").starts_with("-MISCONF"));
+        let many: Vec<String> = (1..300).map(|number| format!("key{number}")).collect();
+        client.script(&[
+            ("DEL key0", ":1"),
+            (&format!("DEL {}", many.join(" ")), ":299"),
+            ("DBSIZE", &format!(":{}", keys - 300)),
+        ]);
+        server.terminate();
+        let server = Server::start(folder.path(), &[]);
+        let mut client = server.client();
+        client.script(&[
+            ("DBSIZE", &format!(":{}", keys - 300)),
+            ("FLUSHALL", "+OK"),
+            ("DBSIZE", ":0"),
+            ("GET key301", "nil"),
+            ("SET new value", "+OK"),
+        ]);
+        server.terminate();
+        let server = Server::start(folder.path(), &[]);
+        assert_eq!(server.client().call("DBSIZE"), ":1");
+    }
+}
+
+#[test]
+fn expiry_empties_a_full_store_of_a_fixed_size() {
+    for block_bytes in ["512", "4096"] {
+        let folder = folder();
+        let (server, _) = full_store(folder.path(), block_bytes, " PX 1");
+        let mut client = server.client();
+        // In one round: the large value takes the deletion of the expired key with it.
+        let mut round = encoded(&[b"SET", b"large", &[7; 100_000]]);
+        round.extend_from_slice(b"GET key1\r\nGET key1\r\n");
+        client.send(&round);
+        assert!(client.answer().starts_with("-MISCONF"));
+        assert_eq!([client.answer(), client.answer()], ["nil", "nil"]);
+        client.call("DEBUG SET-ACTIVE-EXPIRE 1");
+        // Writes that are refused go on beside the expiry.
+        eventually("a write is taken", || client.call("SET new value") == "+OK");
+        eventually("all has expired", || client.call("DBSIZE") == ":1");
+        client.script(&[("GET key1", "nil"), ("GET new", "value")]);
+        server.terminate();
+        let server = Server::start(folder.path(), &[]);
+        assert_eq!(server.client().call("DBSIZE"), ":1");
+    }
 }
