@@ -14,6 +14,7 @@ use super::tails::{PlaceTail, TailEntry};
 use crate::catalog::{Catalog, DataEntry, TableEntry};
 use crate::data_file::{DataFile, Home};
 use crate::format::{self, FLAG_SPLIT, FileRef, kind, range_keys};
+use crate::options::Keys;
 use crate::rebuild::{FileContent, salvage_content};
 use crate::tails::Source;
 
@@ -134,7 +135,8 @@ impl Repair<'_> {
         if damaged {
             let index = old_index.pieces(home)?;
             let keys_lost = reconcile(home, (&file, at), &mut content, index)?;
-            self.report_damage(&file, &content, missing, keys_lost);
+            let strings = catalog.shape.keys == Keys::String;
+            self.report_damage(&file, &content, missing, (keys_lost, strings));
         }
         let kept = newer_of(&content.live, &tail.entries);
         self.copy(home, catalog, (data, at), &[file], kept)
@@ -177,11 +179,16 @@ impl Repair<'_> {
         file: &DataFile,
         content: &FileContent,
         missing: u64,
-        keys_lost: Vec<(u64, u64)>,
+        (keys_lost, strings): (Vec<(u64, u64)>, bool),
     ) {
         let mut places: BTreeMap<u64, String> = content.faults.iter().cloned().collect();
         for (key, offset) in keys_lost {
-            let what = format!("the entry of key {key} is lost");
+            let what = match strings {
+                true => format!(
+                    "bucket {key} is lost: keys in it are gone or have older values, and which they were is not known"
+                ),
+                false => format!("the entry of key {key} is lost"),
+            };
             let known = places.entry(offset).or_default();
             *known = match known.is_empty() {
                 true => what,
