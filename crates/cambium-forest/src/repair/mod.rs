@@ -43,7 +43,8 @@ use std::sync::Arc;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, ProgressSink};
 use cambium_base::{Error, FileNumber, Result};
-use cambium_io::{Environment, FileLock, OpenOptions};
+use cambium_io::segmented::file_of;
+use cambium_io::{Environment, FileLock, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::marker::{FilesOfEngine, Marker, known_marker, mend_and_lock};
 use cambium_storage::store_lock::Unlocked;
@@ -78,6 +79,7 @@ pub(crate) fn repair(
     progress: &dyn ProgressSink,
 ) -> Result<CheckReport> {
     let (tuning, _) = Tuning::of_opening(options)?;
+    let below = &*environment.file_system;
     let environment = &tuning.segmented(environment);
     let file_system = &*environment.file_system;
     let files = FilesOfEngine {
@@ -102,6 +104,7 @@ pub(crate) fn repair(
         }
     }
     let mut repair = Repair {
+        below,
         environment,
         marker: &marker,
         tuning,
@@ -148,6 +151,8 @@ struct Trusted {
 }
 
 struct Repair<'a> {
+    /// The file system that has the segments of the database file.
+    below: &'a dyn FileSystem,
     environment: &'a Environment,
     marker: &'a Marker,
     tuning: Tuning,
@@ -239,6 +244,11 @@ impl Repair<'_> {
         };
         if let Some((superblock, root)) = found {
             let path = format::database_path(&folder, root.file.number);
+            if file_system.metadata(&path)?.is_none() && self.has_later_segments(&path)? {
+                self.lose(&path, 0, "the first segment of the file is missing");
+                // What is not there reads as zeros.
+                self.below.open(&path, OpenOptions::CREATE)?;
+            }
             if file_system.metadata(&path)?.is_some() {
                 return Ok((root.file, Some((superblock, root))));
             }
@@ -257,6 +267,15 @@ impl Repair<'_> {
                 "there is no database file with a sound first block: nothing can be brought back",
             )),
         }
+    }
+
+    fn has_later_segments(&self, path: &Path) -> Result<bool> {
+        let name = path.file_name();
+        let mut entries = self.below.list(&self.home.folder)?.into_iter();
+        Ok(entries.any(|entry| {
+            let file = entry.name.to_str().map(file_of);
+            file.is_some_and(|file| name == Some(file.as_ref()))
+        }))
     }
 
     /// Every database file of this store, and whether it has a database header.

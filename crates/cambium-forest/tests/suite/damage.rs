@@ -6,11 +6,11 @@ use std::path::Path;
 
 use cambium_api::{CompactOptions, Durability, EngineKind, OptionValues};
 use cambium_forest::Forest;
-use cambium_io::Environment;
+use cambium_io::{Environment, FileSystem};
 use cambium_io::simulated::SimulatedDisk;
 use cambium_testkit::DamageSuite;
 
-use crate::support::options;
+use crate::support::{contents, options};
 
 fn suite() -> DamageSuite {
     DamageSuite::new(&Forest)
@@ -165,7 +165,7 @@ fn snapshot_keeps_what_was_removed(rolls_back: bool) {
 }
 
 #[test]
-fn damage_in_a_later_segment_is_named_by_its_file() {
+fn a_segment_that_is_damaged_is_named_and_one_that_is_gone_costs_what_it_had() {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
     let path = Path::new("/store");
@@ -178,6 +178,15 @@ fn damage_in_a_later_segment_is_named_by_its_file() {
             .unwrap();
     }
     store.close().unwrap();
+    let without_first = disk.fork();
+    without_first.remove(&path.join("000001.forest")).unwrap();
+    let environment = Environment::simulated(&without_first, 1);
+    let none = OptionValues::default();
+    let report = Forest.repair(&environment, path, &none, &()).unwrap();
+    assert!(!report.is_sound(), "{report:?}");
+    let store = Forest.open(&environment, path, &none, &()).unwrap();
+    let left = contents(&*store);
+    assert!(left.len() > 50, "{}", left.len());
     let mut named = 0;
     for file in disk.files() {
         if !file.to_string_lossy().contains(".forest.") {
