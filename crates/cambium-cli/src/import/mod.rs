@@ -2,9 +2,9 @@
 //!
 //! An import is puts, so doing it again gives the same store. Entries go in by
 //! batches; every 10,000 entries or 64 MiB the store is synced, the place in
-//! the source is kept durably beside it ([`position`]) and told on standard
-//! error: what was told survives whatever happens then, and `--resume` goes on
-//! behind it. A broken entry ends the import; everything before it is in and
+//! the source is kept beside it ([`position`]) and told on standard error: what
+//! was told survives whatever happens then, and `--resume` goes on behind it, or
+//! after a power cut one sync before it. A broken entry ends the import; everything before it is in and
 //! synced. Memory is bounded by one batch and one entry.
 //!
 //! | module | what it holds |

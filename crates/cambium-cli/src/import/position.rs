@@ -8,8 +8,9 @@
 //! ```
 //!
 //! It is written to another name, synced and renamed, after the store's sync,
-//! so it never promises what could be lost; losing it costs only doing a part
-//! of the import again, which changes nothing. A finished import removes it.
+//! so it never promises what could be lost; losing it, or its newest version, costs
+//! only doing a part of the import again, which changes nothing. So the folder is
+//! not synced. A finished import removes it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -167,7 +168,7 @@ impl PositionFile {
         }))
     }
 
-    /// Keeps a place, durably.
+    /// Keeps a place; a power cut may leave the one before it.
     pub fn write(&self, kept: &Kept) -> Result<(), Failure> {
         let content = Content {
             source_hex: self.source_hex.clone(),
@@ -182,11 +183,15 @@ impl PositionFile {
             ..OpenOptions::CREATE
         };
         let file = self.file_system.open(&temporary, options)?;
-        file.write_at(&text, 0)?;
-        file.sync_data()?;
-        self.file_system.rename(&temporary, &self.path)?;
-        self.file_system.sync_directory(&self.folder)?;
-        Ok(())
+        let written = file
+            .write_at(&text, 0)
+            .and_then(|()| file.sync_data())
+            .and_then(|()| self.file_system.rename(&temporary, &self.path));
+        written.map_err(|error| {
+            // Where the disk is full: the store needs the space more.
+            _ = self.file_system.remove(&temporary);
+            error.into()
+        })
     }
 
     /// Forgets the place.

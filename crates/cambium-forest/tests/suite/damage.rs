@@ -6,8 +6,8 @@ use std::path::Path;
 
 use cambium_api::{CompactOptions, Durability, EngineKind, OptionValues};
 use cambium_forest::Forest;
-use cambium_io::{Environment, FileSystem};
 use cambium_io::simulated::SimulatedDisk;
+use cambium_io::{Environment, FileSystem};
 use cambium_testkit::DamageSuite;
 
 use crate::support::{contents, options};
