@@ -137,13 +137,22 @@ impl Core {
                 ),
             }
         };
+        let removes = entries.iter().all(Planned::removes);
+        if !removes && self.cleaning.is_scarce.load(Ordering::Relaxed) {
+            // What a flush has left of its space is not for puts either.
+            let space = self.environment.file_system.space(&self.path)?;
+            let kept = self.kept_free(view, space).0;
+            let ahead = view.database.log.bytes_ahead();
+            if space.available.saturating_add(ahead) < kept.saturating_add(bytes) {
+                return Err(refused(bytes, space, kept));
+            }
+        }
         let room = |needed: u64| {
             let Ok(space) = self.environment.file_system.space(&self.path) else {
                 return Ok(u64::MAX);
             };
             let (by_puts, by_deletes) = self.kept_free(view, space);
             let beside = |kept: u64| space.available.saturating_sub(kept);
-            let removes = entries.iter().all(Planned::removes);
             let has_room = beside(by_puts) >= needed;
             self.cleaning.is_scarce.store(!has_room, Ordering::Relaxed);
             if has_room {

@@ -41,6 +41,8 @@ const LEAST_BYTES: u64 = 256 << 10;
 const SHARE_OF_DISK: u64 = 8;
 /// Deletes get this share of what is opened, and so do tables alone.
 const SHARE: u64 = 4;
+/// Room is made by itself for this part of the tree's bytes, at least.
+const WORTH: u64 = 8;
 const BLOCK_BYTES: u64 = 4096;
 
 /// How much of the reserve some work may have.
@@ -358,10 +360,29 @@ impl Core {
         self.notify_background();
     }
 
-    /// True once after writes were refused, if something was written since room was made.
+    /// True once after writes were refused, if those since room was made may have made more
+    /// stale than a part of the tree: all of that is written anew.
     pub fn takes_refused(&self) -> bool {
         let refused_at = self.reserve.refused_at.load(Ordering::Relaxed);
-        self.reserve.made_at.swap(refused_at, Ordering::Relaxed) != refused_at
+        let made_at = self.reserve.made_at.load(Ordering::Relaxed);
+        if refused_at <= made_at {
+            return false;
+        }
+        let entries = self.tree.table_entries();
+        let tree = self.tree.statistics().table_bytes();
+        let bytes = self.ledger.state().total_and_live().0 + tree;
+        let is_worth = match bytes.checked_div(entries) {
+            Some(of_one) => {
+                let stale = (refused_at - made_at).saturating_mul(of_one);
+                stale >= LEAST_BYTES.max(tree / WORTH)
+            }
+            // Nothing was flushed, so nothing is known.
+            None => true,
+        };
+        if is_worth {
+            self.reserve.made_at.store(refused_at, Ordering::Relaxed);
+        }
+        is_worth
     }
 
     /// Lets a group of deletes into the log while the reserve is not whole.

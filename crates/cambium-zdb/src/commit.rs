@@ -67,6 +67,9 @@ pub(crate) struct Entry<'v> {
     pub auxiliary: u32,
     pub batch_index: u32,
     pub batch_remaining: u32,
+    /// Its request deletes and nothing else: of string keys, a bucket is written anew without
+    /// those that go.
+    pub makes_room: bool,
     /// Set by the append.
     pub position: u64,
 }
@@ -84,18 +87,13 @@ impl<'v> Entry<'v> {
             auxiliary: 0,
             batch_index: 0,
             batch_remaining: 0,
+            makes_room: false,
             position: 0,
         }
     }
 
-    fn removes(&self) -> bool {
+    pub fn removes(&self) -> bool {
         self.kind != kind::PUT
-    }
-
-    /// True if fewer keys are there with it, or with the batch that it ends: of string keys, a
-    /// bucket is written anew without those that were deleted.
-    fn makes_room(&self) -> bool {
-        self.removes() || self.batch_remaining > 0 || (self.auxiliary as i32) < 0
     }
 
     fn is_range(&self) -> bool {
@@ -233,7 +231,7 @@ impl Core {
             shares[at].bytes += header.record_bytes(payload, self.shape.alignment);
             shares[at].entries.push(index);
         }
-        let makes_room = group.entries.iter().all(Entry::makes_room);
+        let makes_room = group.entries.iter().all(|entry| entry.makes_room);
         // In an order that does not hang on which file came first.
         shares.sort_by_key(|share| share.file.file.number.0);
         for share in &mut shares {

@@ -236,6 +236,8 @@ impl Core {
         }
         let mut request = self.bucket_request(&changes, durability)?;
         request.user_bytes = operations.iter().map(Operation::bytes).sum();
+        let mut deletes = operations.iter();
+        request.deletes_strings = deletes.all(|one| matches!(one, Operation::Delete { .. }));
         let answer = self.write_request(request);
         if let Ok(last) = &answer {
             // A commit takes the stripes of the keys it read before it validates them.

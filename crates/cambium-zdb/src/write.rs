@@ -52,6 +52,8 @@ pub(crate) struct WriteRequest {
     pub flags: u8,
     /// How many string keys the request adds or takes away.
     pub string_keys: i32,
+    /// It deletes string keys and nothing else.
+    pub deletes_strings: bool,
     /// Bytes of keys and values as the user gave them, for statistics.
     pub user_bytes: u64,
 }
@@ -65,6 +67,7 @@ impl WriteRequest {
             unchanged: None,
             flags: 0,
             string_keys: 0,
+            deletes_strings: false,
             user_bytes: 0,
         }
     }
@@ -336,9 +339,11 @@ impl Core {
                 ..Entry::put(key, value, target)
             });
         }
+        let makes_room = request.deletes_strings || entries.iter().all(Entry::removes);
         let count = entries.len();
         self.check_snapshot_limit(plan.entries.len() + count + removed)?;
         for (index, entry) in entries.iter_mut().enumerate() {
+            entry.makes_room = makes_room;
             entry.batch_index = index as u32;
             entry.batch_remaining = (count - 1 - index) as u32;
         }

@@ -32,8 +32,12 @@ impl Core {
         (wanted, room): (u64, u64),
     ) -> Result<Option<Tail>> {
         let log = &view.database.log;
-        let state = (log.begin(), log.end(), room);
-        if *lock(&self.cleaning.fits_none) == Some(state) {
+        let state = (log.begin(), log.end());
+        let known = *lock(&self.cleaning.fits_none);
+        let is_known = |(before, had): ((u64, u64), u64)| {
+            before == state && room < had.saturating_add(self.least_tail())
+        };
+        if known.is_some_and(is_known) {
             return Ok(None);
         }
         let parts = self.parts_of_tail(view, wanted)?;
@@ -64,7 +68,7 @@ impl Core {
             }
             length = length / 8 * 7;
         }
-        *lock(&self.cleaning.fits_none) = Some(state);
+        *lock(&self.cleaning.fits_none) = Some((state, room));
         Ok(None)
     }
 

@@ -118,14 +118,14 @@ pub(crate) struct Cleaning {
     apart_from: AtomicU64,
     /// Bytes that writers have logged in all, and where the log ended when they had come to
     /// that.
-    round: Mutex<(u64, u64)>,
+    round: Mutex<Option<(u64, u64)>>,
     /// Where the log ended when it was last looked whether writers rest.
     end: AtomicU64,
     /// The log's beginning, the newest header and the consumers' position when a search of the
     /// log found no tail.
     searched: Mutex<Option<(u64, u64, Option<u64>)>>,
     /// Where the log began and ended, and the room, when no tail was worth its cleaning.
-    fits_none: Mutex<Option<(u64, u64, u64)>>,
+    fits_none: Mutex<Option<((u64, u64), u64)>>,
     /// A write was refused for lack of room, or a delete has found little.
     refused: AtomicBool,
     /// The last write that took space found little of it.
@@ -294,10 +294,12 @@ impl Core {
     fn is_worth_a_round(&self, logged: u64) -> bool {
         let mut round = lock(&self.cleaning.round);
         let log = &self.view.load().database.log;
-        if round.0 != logged {
-            *round = (logged, log.end());
-        }
-        self.cleaning.is_scarce.load(Ordering::Relaxed) && log.begin() < round.1
+        let until = match *round {
+            Some((before, until)) if before == logged => until,
+            _ => log.end(),
+        };
+        *round = Some((logged, until));
+        self.cleaning.is_scarce.load(Ordering::Relaxed) && log.begin() < until
     }
 
     /// True if nothing was written since this was asked before.

@@ -51,13 +51,19 @@ impl<'a> Judge<'a> {
         let overlooked = |version: &&Version| self.salvaged.overlooked.contains(&version.offset);
         let overlooked = versions.iter().find(overlooked);
         let by_log = overlooked.or(newest).and_then(|version| version.document);
+        let Some(trusted) = &self.salvaged.trusted else {
+            return Ok(Verdict::Counts(by_log));
+        };
         let Some((indexed, through)) = self.look_up(namespace, key)? else {
             return Ok(Verdict::Counts(by_log));
         };
         let later = newest.is_some_and(|version| version.sequence > through);
+        // Only the newest header's account tells whether anything is missing.
+        let is_exact = through == trusted.header.sequence;
+        self.unsure |= !is_exact;
         let indexed = match indexed {
             None => Verdict::Counts(None),
-            Some(address) => self.indexed(namespace, key, versions, address)?,
+            Some(address) => self.indexed((namespace, is_exact), key, versions, address)?,
         };
         Ok(match indexed {
             _ if later || overlooked.is_some() => Verdict::Counts(by_log),
@@ -103,7 +109,7 @@ impl<'a> Judge<'a> {
     /// cannot tell from it.
     fn indexed(
         &mut self,
-        namespace: u16,
+        (namespace, is_exact): (u16, bool),
         key: &[u8],
         versions: &[Version],
         address: DocumentAddress,
@@ -124,7 +130,7 @@ impl<'a> Judge<'a> {
                 Err(error) => return Err(error),
             },
         };
-        *self.met.entry(namespace).or_insert(0) += 1;
+        *self.met.entry(namespace).or_insert(0) += u64::from(is_exact);
         Ok(verdict)
     }
 

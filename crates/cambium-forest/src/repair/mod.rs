@@ -231,7 +231,8 @@ impl Repair<'_> {
         let store = self.marker.store;
         let read = superblock::read(&**file_system, &folder, &store, FORMAT_VERSION);
         let found = match read {
-            Ok(content) => Root::decode(&content.payload).map(|root| {
+            Ok(content) => Root::decode(&content.payload).map(|mut root| {
+                root.may_be_older = content.other_copy.is_some();
                 let superblock =
                     Superblock::resume(file_system, &folder, store, FORMAT_VERSION, &content);
                 (superblock, root)

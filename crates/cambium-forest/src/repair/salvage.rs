@@ -333,7 +333,12 @@ impl Repair<'_> {
                 continue;
             }
             if let Some((offset, _, header)) = header_at(database, place)? {
-                let older = whole_before(database, &header, header.trees_from)?;
+                // A flush behind a header that is lost may have written over older trees.
+                let from = match offset != root.header || root.may_be_older {
+                    true => u64::MAX,
+                    false => header.trees_from,
+                };
+                let older = whole_before(database, &header, from)?;
                 return Ok(Some(Trusted {
                     offset,
                     header,

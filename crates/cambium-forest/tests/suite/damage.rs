@@ -203,3 +203,52 @@ fn a_segment_that_is_damaged_is_named_and_one_that_is_gone_costs_what_it_had() {
     }
     assert!(named > 3, "{named}");
 }
+
+/// Where nodes and documents are damaged together, older trees tell of some keys. They do not
+/// tell that nothing is missing.
+#[test]
+fn a_repair_that_takes_older_trees_names_each_loss() {
+    let disk = SimulatedDisk::new(1);
+    let environment = Environment::simulated(&disk, 1);
+    let path = Path::new("/store");
+    let shape = options(&[("node_bytes", "512"), ("block_bytes", "512")]);
+    let none = OptionValues::default();
+    let key = |number: u32| format!("key {number:04}").into_bytes();
+    let store = Forest.create(&environment, path, &shape).unwrap();
+    let durability = Durability::Written;
+    for number in 0..200 {
+        store.put(&key(number), &[7; 20], durability).unwrap();
+    }
+    store.close().unwrap();
+    let store = Forest.open(&environment, path, &none, &()).unwrap();
+    for number in 0..20 {
+        store.delete(&key(10 * number), durability).unwrap();
+        store.put(&key(200 + number), &[8; 20], durability).unwrap();
+    }
+    let model = contents(&*store);
+    store.close().unwrap();
+    let file = path.join("000001.forest");
+    let whole = disk.contents(&file).unwrap();
+    let (mut sound, mut lost) = (0, 0);
+    let used = whole.iter().rposition(|&byte| byte != 0).unwrap();
+    for first in (1024..used).step_by(512) {
+        for second in (first..used).step_by(512) {
+            let damaged = disk.fork();
+            let mut harmed = whole.clone();
+            harmed[first..first + 20].fill(0);
+            harmed[second..second + 20].fill(0);
+            assert!(damaged.replace_contents(&file, &harmed));
+            let environment = Environment::simulated(&damaged, 1);
+            let report = Forest.repair(&environment, path, &none, &()).unwrap();
+            let store = Forest.open(&environment, path, &none, &()).unwrap();
+            let is_whole = contents(&*store) == model;
+            assert!(
+                is_whole || !report.is_sound(),
+                "{first} {second}: {report:?}"
+            );
+            sound += u32::from(is_whole);
+            lost += u32::from(!is_whole);
+        }
+    }
+    assert!(sound > 10 && lost > 10, "{sound} {lost}");
+}
