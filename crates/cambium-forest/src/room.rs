@@ -25,6 +25,8 @@ const NODES_BESIDE: u64 = 8;
 const LEAST_REFUSED: u64 = 64 << 10;
 /// For headers, and a few thousand tombstones.
 const LEAST_ROOM: u64 = 128 << 10;
+/// No more in a small store, however large the files may be that are not cleaned.
+const MOST_LEAST_ROOM: u64 = 1 << 20;
 /// And for tombstones of so small a part of the log that cleaning finds something to give back.
 const PART_OF_LOG: u64 = 256;
 /// A flush takes this part of what is free ahead, at most.
@@ -73,7 +75,8 @@ impl Core {
 
     /// Bytes of the disk that puts leave free, and deletes.
     fn kept_free(&self, view: &View, space: Space) -> (u64, u64) {
-        let least = (self.tuning.compaction.least_bytes / PART_OF_LEAST).max(LEAST_ROOM);
+        let least = self.tuning.compaction.least_bytes / PART_OF_LEAST;
+        let least = least.clamp(LEAST_ROOM, MOST_LEAST_ROOM);
         let tail = least.max(view.database.log.used_bytes() / PART_OF_LOG);
         // What is buffered becomes nodes, and a flush after an opening writes all of them anew.
         let anew = view.buffered_keys() * ENTRY_BYTES;

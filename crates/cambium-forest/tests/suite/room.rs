@@ -62,3 +62,18 @@ fn small() -> Subject {
 fn a_store_that_has_filled_its_disk_opens_deletes_and_gives_space_back() {
     fill_and_empty(&small(), 0..24).unwrap();
 }
+
+#[test]
+fn a_small_store_takes_little_of_a_disk_whatever_its_options_are() {
+    let disk = cambium_io::simulated::SimulatedDisk::new(1);
+    disk.set_capacity(Some(16 << 20));
+    let environment = Environment::simulated(&disk, 1);
+    let tuning = [("compaction_least_bytes", "1125899906842623")];
+    let store = Forest
+        .create(&environment, Path::new("/store"), &options(&tuning))
+        .unwrap();
+    for number in 0..10_000_u64 {
+        let key = number.to_be_bytes();
+        store.put(&key, &[7; 1000], Durability::Written).unwrap();
+    }
+}
