@@ -66,14 +66,14 @@ fn a_store_that_has_filled_its_disk_opens_deletes_and_gives_space_back() {
 #[test]
 fn a_small_store_takes_little_of_a_disk_whatever_its_options_are() {
     let disk = cambium_io::simulated::SimulatedDisk::new(1);
-    disk.set_capacity(Some(16 << 20));
+    disk.set_capacity(Some(128 << 20));
     let environment = Environment::simulated(&disk, 1);
     let tuning = [("compaction_least_bytes", "1125899906842623")];
     let store = Forest
         .create(&environment, Path::new("/store"), &options(&tuning))
         .unwrap();
-    for number in 0..10_000_u64 {
+    for number in 0..1_150_u64 {
         let key = number.to_be_bytes();
-        store.put(&key, &[7; 1000], Durability::Written).unwrap();
+        store.put(&key, &[7; 100_000], Durability::Written).unwrap();
     }
 }
