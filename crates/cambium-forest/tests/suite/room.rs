@@ -60,7 +60,7 @@ fn small() -> Subject {
 
 #[test]
 fn a_store_that_has_filled_its_disk_opens_deletes_and_gives_space_back() {
-    fill_and_empty(&small(), 0..24).unwrap();
+    fill_and_empty(&small(), 0..14).unwrap();
 }
 
 #[test]
