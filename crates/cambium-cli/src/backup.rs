@@ -94,7 +94,7 @@ pub fn restore(arguments: &RestoreArguments) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// What to do about damage in a folder of backups, which no repair mends.
+/// The remedy for damage in a folder of backups: no repair mends it.
 pub const DAMAGED_PLACE: &str = "`cambium backups` lists what can be restored; remove a damaged \
                                  archive or full copy, and the next backup is a full copy";
 

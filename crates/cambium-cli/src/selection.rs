@@ -140,7 +140,7 @@ pub struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Where a pass in no order goes on behind the last entry that was found.
+    /// A token with which a later pass in no order goes on behind the last entry found.
     pub fn resume_token(&self) -> Option<ResumeToken> {
         self.entries.resume_token()
     }

@@ -43,8 +43,7 @@ impl Stores {
     }
 
     /// Runs a command on a store that is opened with these options, unless it is
-    /// open already. A failure of the command comes before one of the close,
-    /// which may only repeat it.
+    /// open already.
     pub fn with(
         &self,
         access: Access,
@@ -63,11 +62,7 @@ impl Stores {
             Access::Read => open_for_reading(&options, path)?.0,
             Access::Write => options.open(path)?,
         };
-        let outcome = command(&store);
-        let closed = store.close();
-        let status = outcome?;
-        closed?;
-        Ok(status)
+        closing(&store, command(&store))
     }
 
     /// Refuses what a shell cannot do, since its store is open or its input is
@@ -85,6 +80,15 @@ impl Stores {
     pub fn in_shell(&self) -> bool {
         matches!(self, Stores::Kept(..))
     }
+}
+
+/// Closes the store of a command. A failure of the command comes before one of the close,
+/// which may only repeat it.
+pub fn closing(store: &Store, outcome: Outcome) -> Outcome {
+    let closed = store.close();
+    let status = outcome?;
+    closed?;
+    Ok(status)
 }
 
 /// Options at their defaults, which share the memory of the command.

@@ -283,7 +283,7 @@ impl Pass<'_> {
             };
             let is_header = record.header.kind == kind::HEADER;
             if record.offset >= until && !is_header {
-                // Written after what the header knows.
+                // The header does not know of later writes.
                 self.skip_nodes(&mut scanner, &record);
                 continue;
             }
@@ -295,7 +295,7 @@ impl Pass<'_> {
                     total: Some(until),
                 });
             }
-            // What a compaction or a repair has written is in no order.
+            // A compaction and a repair write documents in no order of their numbers.
             let is_numbered = record.offset >= header.start;
             if is_numbered && self.lacks_before(&record)? {
                 self.last_gap = Some(record.offset);

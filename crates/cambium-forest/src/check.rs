@@ -50,10 +50,12 @@ pub(crate) fn check(
     let marker = read_marker(&*environment.file_system, path)?;
     let mut report = check_store(environment, path, (marker.store, tuning), progress)?;
     for finding in &mut report.findings {
-        let (segment, at) = place_in(below, &finding.file, finding.offset);
-        if segment != finding.file {
-            let what = &mut finding.what;
-            *what = format!("{what} (byte {at} of {})", segment.display());
+        match place_in(below, &finding.file, finding.offset) {
+            Ok((segment, at)) if segment != finding.file => {
+                let what = &mut finding.what;
+                *what = format!("{what} (byte {at} of {})", segment.display());
+            }
+            _ => {}
         }
     }
     Ok(report)

@@ -62,9 +62,9 @@ impl Core {
         nodes * u64::from(self.shape.node_bytes) + buffered * ENTRY_BYTES
     }
 
-    /// True if more is stale than a flush takes, once it has found out: what is buffered is
-    /// taken for deletes, of documents of the mean length. So many bytes of the log are not in
-    /// the tries.
+    /// True if a flush may find more stale bytes than it writes: those known already, and the
+    /// documents that buffered entries replace, if each replaces one of the mean length. The
+    /// log has `behind` bytes that are not in the tries.
     pub fn flush_may_make_room(&self, view: &View, behind: u64) -> bool {
         let used = view.database.log.used_bytes();
         let documents = view.roots.documents() + view.buffered_keys();
@@ -78,7 +78,8 @@ impl Core {
         let least = self.tuning.compaction.least_bytes / PART_OF_LEAST;
         let least = least.clamp(LEAST_ROOM, MOST_LEAST_ROOM);
         let tail = least.max(view.database.log.used_bytes() / PART_OF_LOG);
-        // What is buffered becomes nodes, and a flush after an opening writes all of them anew.
+        // Buffered entries become nodes, and the first flush of the next opening writes these
+        // once more.
         let anew = view.buffered_keys() * ENTRY_BYTES;
         let by_puts = (self.most_of_flush(view) + anew + 3 * tail).min(space.total / PART_OF_DISK);
         let by_deletes = (self.nodes_grown(view, 0) + tail).min(by_puts / 3 * 2);
@@ -142,7 +143,7 @@ impl Core {
         };
         let removes = entries.iter().all(Planned::removes);
         if !removes && self.cleaning.is_scarce.load(Ordering::Relaxed) {
-            // What a flush has left of its space is not for puts either.
+            // A flush leaves a rest of the space that it took; puts do not get that either.
             let space = self.environment.file_system.space(&self.path)?;
             let kept = self.kept_free(view, space).0;
             let ahead = view.database.log.bytes_ahead();

@@ -15,7 +15,7 @@ use crate::subject::Subject;
 const CAPACITY: u64 = 32 << 20;
 /// Bytes of a device's block.
 const BLOCK_BYTES: usize = 4096;
-/// How often a delete that is refused is tried again, after the background had time for it.
+/// A refused delete is tried again so many times, each after the background had time.
 const PATIENCE: u32 = 10;
 /// The background has had its time after so many steps that did nothing.
 const IDLE_STEPS: u32 = 8;
@@ -34,14 +34,14 @@ struct Course {
     is_shuffled: bool,
     /// One entry of so many stays.
     kept: usize,
-    /// What a delete that is refused asks for.
+    /// A refused delete calls `compact`, and does not wait for the background.
     compacts: bool,
-    /// How often puts are tried again.
+    /// Refused puts are tried again so many times.
     retries: u64,
     ending: Ending,
 }
 
-/// What happens to the full store.
+/// The full store goes on, is closed, or loses its process.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     GoesOn,

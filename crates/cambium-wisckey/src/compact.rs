@@ -55,11 +55,16 @@ impl Core {
             self.flush_now()?;
             self.compact_tree(cancels)?;
             self.collect_within_room(cancels, &mut Work::default(), &())?;
-            self.flush_now()?;
-            self.remove_dropped()?;
-            while self.punch_holes() {}
-            Ok(())
+            self.give_collected_back()
         })
+    }
+
+    /// Makes durable where moved values lie, and removes the segments that they have left.
+    fn give_collected_back(&self) -> Result<()> {
+        self.flush_now()?;
+        self.remove_dropped()?;
+        while self.punch_holes() {}
+        Ok(())
     }
 
     fn with_reserve_shared_out<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -108,9 +113,7 @@ impl Core {
         self.collect_within_room(cancels, &mut work, progress)?;
         self.refuse_cancelled(cancels)?;
         let collected = clock.monotonic();
-        self.flush_now()?;
-        self.remove_dropped()?;
-        while self.punch_holes() {}
+        self.give_collected_back()?;
         let ended = clock.monotonic();
         let flush = work.flush + (tree_done - started) + (ended - collected);
         Ok(CompactReport {

@@ -105,7 +105,7 @@ impl Full {
                 store = self.open();
             }
             Ending::Dies => {
-                // What is buffered is in the process alone.
+                // Buffered writes would die with the process.
                 store.sync().unwrap();
                 self.disk = self.disk.process_crash();
                 store = self.open();
@@ -201,7 +201,7 @@ fn a_full_store_is_emptied_and_filled_again() {
     }
 }
 
-/// What is written over gives back as much as it takes.
+/// A write over an entry of the same size gives back as much as it takes.
 #[test]
 fn a_full_store_takes_writes_over_what_is_there() {
     for block_bytes in ["512", "4096"] {

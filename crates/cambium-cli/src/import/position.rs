@@ -188,7 +188,7 @@ impl PositionFile {
             .and_then(|()| file.sync_data())
             .and_then(|()| self.file_system.rename(&temporary, &self.path));
         written.map_err(|error| {
-            // Where the disk is full: the store needs the space more.
+            // On a full disk the store needs the draft's space.
             _ = self.file_system.remove(&temporary);
             error.into()
         })

@@ -31,7 +31,7 @@ use crate::commands;
 use crate::failure::{Failure, Status, talk};
 use crate::output::print;
 use crate::shell::completion::{Assistant, Completion};
-use crate::stores::{Stores, open_for_reading, with_progress};
+use crate::stores::{Stores, closing, open_for_reading, with_progress};
 
 /// Commands that need the store closed, or make another.
 const OUTSIDE: [&str; 8] = [
@@ -69,10 +69,7 @@ pub fn run(arguments: &ShellArguments) -> Result<Status, Failure> {
         true => shell.interact(&store),
         false => shell.run_script(io::stdin().lock(), arguments.keep_going),
     };
-    let closed = store.close();
-    let status = outcome?;
-    closed?;
-    Ok(status)
+    closing(&store, outcome)
 }
 
 struct Shell {

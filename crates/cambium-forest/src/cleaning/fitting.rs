@@ -1,5 +1,5 @@
-//! How long a tail may be where there is little room: a walk through the tries counts what
-//! its cleaning would write.
+//! The choice of a tail where there is little room: a walk through the tries counts the bytes
+//! that its cleaning would write.
 
 use cambium_base::Result;
 
@@ -13,7 +13,7 @@ const LENGTHS: usize = 1024;
 /// Blocks that the header of a cleaning takes, in two copies.
 const HEADER_BLOCKS: u64 = 6;
 
-/// What lies in each part of a tail.
+/// Live bytes and leaves of a tail, counted in parts of equal length.
 struct Parts {
     bytes: u64,
     /// Bytes of live documents.
@@ -51,7 +51,8 @@ impl Core {
             }
             most = (part as u64 + 1) * parts.bytes;
         }
-        // What it gives back may be little. Over all that is cleaned in turn it is this share.
+        // This tail may hold little that is stale. A round through the whole log gives back this
+        // share of each tail on average.
         let used = log.used_bytes();
         let stale = used.saturating_sub(self.live_bytes(view));
         let is_worth =

@@ -124,7 +124,7 @@ pub(crate) struct Cleaning {
     /// The log's beginning, the newest header and the consumers' position when a search of the
     /// log found no tail.
     searched: Mutex<Option<(u64, u64, Option<u64>)>>,
-    /// Where the log began and ended, and the room, when no tail was worth its cleaning.
+    /// Begin and end of the log, and the room, when no tail was worth its cleaning.
     fits_none: Mutex<Option<((u64, u64), u64)>>,
     /// A write was refused for lack of room, or a delete has found little.
     refused: AtomicBool,

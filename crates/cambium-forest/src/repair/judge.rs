@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use cambium_base::{Error, Result};
 
+use super::Trusted;
 use super::salvage::{Salvaged, Version};
 use crate::core::Core;
 use crate::document::DocumentAddress;
@@ -54,7 +55,7 @@ impl<'a> Judge<'a> {
         let Some(trusted) = &self.salvaged.trusted else {
             return Ok(Verdict::Counts(by_log));
         };
-        let Some((indexed, through)) = self.look_up(namespace, key)? else {
+        let Some((indexed, through)) = self.look_up(trusted, namespace, key)? else {
             return Ok(Verdict::Counts(by_log));
         };
         let later = newest.is_some_and(|version| version.sequence > through);
@@ -79,12 +80,10 @@ impl<'a> Judge<'a> {
     /// that this index knows; `None` where no way is whole.
     fn look_up(
         &mut self,
+        trusted: &Trusted,
         namespace: u16,
         key: &[u8],
     ) -> Result<Option<(Option<DocumentAddress>, u64)>> {
-        let Some(trusted) = &self.salvaged.trusted else {
-            return Ok(None);
-        };
         let nodes = Nodes {
             core: self.core,
             database: &self.salvaged.database,

@@ -43,7 +43,7 @@ use std::sync::Arc;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, ProgressSink};
 use cambium_base::{Error, FileNumber, Result};
-use cambium_io::segmented::file_of;
+use cambium_io::segmented::place_in;
 use cambium_io::{Environment, FileLock, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::marker::{FilesOfEngine, Marker, known_marker, mend_and_lock};
@@ -245,9 +245,10 @@ impl Repair<'_> {
         };
         if let Some((superblock, root)) = found {
             let path = format::database_path(&folder, root.file.number);
-            if file_system.metadata(&path)?.is_none() && self.has_later_segments(&path)? {
+            let is_missing = file_system.metadata(&path)?.is_none();
+            if is_missing && place_in(self.below, &path, u64::MAX)?.0 != path {
                 self.lose(&path, 0, "the first segment of the file is missing");
-                // What is not there reads as zeros.
+                // The place of a segment that is not there reads as zeros.
                 self.below.open(&path, OpenOptions::CREATE)?;
             }
             if file_system.metadata(&path)?.is_some() {
@@ -268,15 +269,6 @@ impl Repair<'_> {
                 "there is no database file with a sound first block: nothing can be brought back",
             )),
         }
-    }
-
-    fn has_later_segments(&self, path: &Path) -> Result<bool> {
-        let name = path.file_name();
-        let mut entries = self.below.list(&self.home.folder)?.into_iter();
-        Ok(entries.any(|entry| {
-            let file = entry.name.to_str().map(file_of);
-            file.is_some_and(|file| name == Some(file.as_ref()))
-        }))
     }
 
     /// Every database file of this store, and whether it has a database header.

@@ -74,19 +74,15 @@ pub fn file_of(name: &str) -> &str {
     }
 }
 
-/// The segment that has an offset of a file, and where in it that lies; the file itself where
-/// it has no other, or its folder cannot be read. `below` is the file system that has the
-/// segments.
-pub fn place_in(below: &dyn FileSystem, path: &Path, offset: u64) -> (PathBuf, u64) {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let entries = below.list(folder_of(path)).unwrap_or_default();
-    let starts = entries.iter().filter_map(|entry| {
-        let entry = entry.name.to_string_lossy();
-        let (file, start) = segment_of(&entry)?;
-        start.filter(|&start| file == name && start <= offset)
-    });
-    let start = starts.max().unwrap_or(0);
-    (segment_path(path, start), offset - start)
+/// The segment that has an offset of a file, and the offset in it; the file itself where it has
+/// no other segment. `below` is the file system that has the segments.
+///
+/// # Errors
+/// Those of listing the folder.
+pub fn place_in(below: &dyn FileSystem, path: &Path, offset: u64) -> Result<(PathBuf, u64)> {
+    let mut starts = find(below, path)?.starts.into_iter();
+    let start = starts.rfind(|&start| start <= offset).unwrap_or(0);
+    Ok((segment_path(path, start), offset - start))
 }
 
 /// File and start of a segment that is not its file's first; a copy that is not whole has

@@ -21,7 +21,7 @@ pub struct Overlay {
     /// Entries that are deleted because a key has expired. Such a key is gone for its readers
     /// even if the batch is refused, so their answers do not depend on it.
     expired: BTreeSet<Vec<u8>>,
-    /// What is deleted at the moment has expired.
+    /// Deletes of this moment are those of expired keys.
     pub is_expiring: bool,
     bytes: usize,
     /// How often something was written, since the server began.

@@ -80,7 +80,7 @@ impl Core {
         while !left.is_empty() {
             let before = left.len();
             let mut refused = None;
-            // What goes first may make room for what had none.
+            // The files that are compacted in one turn make room for others in the next.
             let mut turn = std::mem::take(&mut left).into_iter();
             while let Some((number, place)) = turn.next() {
                 progress.report(Progress {

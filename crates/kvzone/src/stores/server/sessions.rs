@@ -26,7 +26,7 @@ pub(super) struct Open<D> {
     held: Mutex<Held>,
 }
 
-/// What a close ends.
+/// A server that a session uses, and what its close ends.
 pub(super) enum Held {
     Child(ServerProcess),
     /// The folder of a run on a server that was not started here.
