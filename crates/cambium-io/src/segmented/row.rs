@@ -17,6 +17,8 @@ const REPLACED: OpenOptions = OpenOptions {
 };
 /// A segment begins at a multiple of this.
 const UNIT: u64 = 512;
+/// A whole block of any device: direct I/O goes up to the limit of a segment, and on behind it.
+const BLOCK: u64 = 4096;
 
 /// One segment.
 #[derive(Debug)]
@@ -121,8 +123,9 @@ impl State {
             0 => small_bytes(segment_bytes),
             _ => segment_bytes,
         };
-        last.saturating_add(most.max(last_bytes))
-            .min(self.empty_from())
+        // A file that was cut ends anywhere; direct I/O goes on up to the limit.
+        let is = last_bytes.next_multiple_of(BLOCK);
+        last.saturating_add(most.max(is)).min(self.empty_from())
     }
 
     /// Where the first of the empty segments begins.
@@ -411,6 +414,5 @@ fn used(below: &dyn FileSystem, path: &Path, segments: &[Arc<Segment>]) -> Resul
 /// never shared, which processes lock that read the file, and frequent checkpoints do not
 /// leave a row of tiny segments.
 fn small_bytes(segment_bytes: u64) -> u64 {
-    // Whole blocks of any device: direct I/O goes up to the limit of a segment, and on behind it.
-    (segment_bytes / 128 / 4096 * 4096).clamp(4096, 1 << 20)
+    (segment_bytes / 128 / BLOCK * BLOCK).clamp(BLOCK, 1 << 20)
 }

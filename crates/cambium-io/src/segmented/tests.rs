@@ -361,6 +361,20 @@ fn direct_writes_cross_segments_of_any_length() {
     }
 }
 
+/// The last segment is longer than segments are to be, and damage cut it within a block.
+#[test]
+fn direct_writes_go_on_behind_a_cut() {
+    let (below, above) = both();
+    let file = below.open(FILE.as_ref(), OpenOptions::CREATE).unwrap();
+    file.write_at(&[7; 20_000], 0).unwrap();
+    let file = above.open(FILE.as_ref(), OpenOptions::CREATE.direct());
+    let mut bytes = AlignedBuffer::new(16 << 10, 4096);
+    bytes.fill(8);
+    file.unwrap().write_at(&bytes, 16 << 10).unwrap();
+    let plain = above.open(FILE.as_ref(), OpenOptions::READ).unwrap();
+    assert!(content(&*plain).ends_with(&bytes));
+}
+
 /// Between the choice of a segment and the write into it another thread begins the next one,
 /// and a reader looks at their lengths; answers whether the write is read back.
 fn a_late_write_is_seen(defect: Option<Defect>) -> bool {
