@@ -1,4 +1,7 @@
-//! Checkpoints: the index on the device catches up with the log.
+//! Checkpoints: the index on the device catches up with the log, or the data files with
+//! the commit logs.
+//!
+//! # The index
 //!
 //! Writers go on while a checkpoint runs, and yet it is exact: index, offsets and
 //! counts are those after sequence number *r*, no earlier and no later.
@@ -19,6 +22,15 @@
 //! A crash before 4 leaves the old catalog with its pieces and offsets intact;
 //! after 4, replay finds everything up to *d* or reports damage. The counts must
 //! be those at *r*, since replay adds what every later entry changes.
+//!
+//! # The commit logs
+//!
+//! Small synced writes fill a commit log long before much of the index has changed: each
+//! takes a block there, and each key another piece of the index. A full commit log takes
+//! steps 2, 4 and 5 alone, with the pieces and replay offsets of the last checkpoint. Replay
+//! then finds in the data files what the commit log had. With step 2 a data file gets the
+//! keys of these entries, in a block of their own: where an entry is damaged later, neither a
+//! commit log nor the index could tell which key has lost its newest value.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,11 +80,50 @@ impl Core {
         self.checkpoint_locked(&mut maintenance, false)
     }
 
+    /// Runs the checkpoint that is due: of the index, or of the commit logs alone. False if
+    /// none is.
+    pub fn checkpoint_if_due(&self) -> Result<bool> {
+        if self.index_due.load(Ordering::Acquire) {
+            self.checkpoint()?;
+        } else if self.commit_log_due.load(Ordering::Acquire) {
+            let mut maintenance = lock(&self.maintenance);
+            self.health.check_open()?;
+            self.empty_commit_logs(&mut maintenance)?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Makes the data files durable, so that the commit logs are free again.
+    fn empty_commit_logs(&self, maintenance: &mut Maintenance) -> Result<()> {
+        self.health.check_sound()?;
+        self.commit_log_due.store(false, Ordering::Release);
+        let synced = match self.has_bug(SeededBug::CommitLogEmptiedEarly) {
+            true => Ok(lock(&self.writer).next_sequence - 1),
+            false => self.sync_data_files(None),
+        };
+        let emptied = synced.and_then(|durable_sequence| {
+            maintenance.catalog.durable_sequence = durable_sequence;
+            self.health.check_sound()?;
+            let payload = maintenance.catalog.encode();
+            let written = maintenance.superblock.write(&payload);
+            written.map_err(|error| self.unless_full(error))?;
+            self.free_commit_logs(durable_sequence);
+            Ok(())
+        });
+        if emptied.is_err() {
+            self.commit_log_due.store(true, Ordering::Release);
+        }
+        emptied
+    }
+
     /// Runs a checkpoint; with `clean` it is the last one of a close, and
     /// all writers have ended.
     pub fn checkpoint_locked(&self, maintenance: &mut Maintenance, clean: bool) -> Result<()> {
         self.health.check_sound()?;
-        self.checkpoint_due.store(false, Ordering::Release);
+        self.index_due.store(false, Ordering::Release);
+        self.commit_log_due.store(false, Ordering::Release);
         if !self.session_begun.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -90,14 +141,16 @@ impl Core {
             self.remove_obsolete(maintenance)
         });
         if result.is_err() {
-            self.checkpoint_due.store(true, Ordering::Release);
+            self.index_due.store(true, Ordering::Release);
         }
         result
     }
 
     fn begin_moment(&self) -> Moment {
         // Every number given out has been applied: writers apply under this lock.
-        let writer = lock(&self.writer);
+        let mut writer = lock(&self.writer);
+        writer.bytes_since_checkpoint = 0;
+        writer.framed.clear();
         let tables = self.open_tables();
         let files = tables.iter().flat_map(|table| table.current_files());
         let sequence = writer.next_sequence - 1;
@@ -135,7 +188,8 @@ impl Core {
         moment: &mut Moment,
         clean: bool,
     ) -> Result<u64> {
-        let durable_sequence = self.sync_data_files(clean, &mut moment.ends)?;
+        let settled = clean.then_some(&mut moment.ends);
+        let durable_sequence = self.sync_data_files(settled)?;
         self.write_images(&mut moment.images)?;
         let before = maintenance.catalog.clone();
         let catalog = &mut maintenance.catalog;
@@ -198,12 +252,14 @@ impl Core {
     }
 
     /// Hands over and syncs everything written so far; answers the last
-    /// sequence number of it.
-    fn sync_data_files(&self, clean: bool, ends: &mut HashMap<FileNumber, End>) -> Result<u64> {
+    /// sequence number of it. `settled` gets the ends that the files have then, where all
+    /// writers have ended.
+    fn sync_data_files(&self, mut settled: Option<&mut HashMap<FileNumber, End>>) -> Result<u64> {
         let (durable_sequence, files) = {
             let mut writer = lock(&self.writer);
             // A writer whose sync failed has taken its files off the list.
             self.health.check_sound()?;
+            self.append_framed_keys(&mut writer)?;
             let mut files = Vec::with_capacity(writer.dirty.len());
             for file in &writer.dirty {
                 file.log.pad_to_block();
@@ -214,7 +270,8 @@ impl Core {
                         self.poisoned(error)
                     });
                 }
-                if let Some(end) = ends.get_mut(&file.file.number).filter(|_| clean) {
+                let end = settled.as_mut();
+                if let Some(end) = end.and_then(|ends| ends.get_mut(&file.file.number)) {
                     end.replay_from = file.log.end();
                 }
                 files.push((file.clone(), file.log.end()));
@@ -225,7 +282,6 @@ impl Core {
                 writer.active_log = other;
                 writer.commit_logs[other].log.rewind();
             }
-            writer.bytes_since_checkpoint = 0;
             (writer.next_sequence - 1, files)
         };
         for (file, _) in &files {

@@ -29,6 +29,7 @@ use crate::format::{
     ENTRY_PREFIX_BYTES, FRAME_ENTRY_BYTES, FRAME_HEAD_BYTES, FrameEntry, encode_frame_entry,
     entry_prefix, frame_head, kind, range_bounds, range_keys,
 };
+use crate::framed_keys::{note_keys, splits_bucket};
 use crate::options::Keys;
 use crate::seeded_bug::SeededBug;
 use crate::table::{LockedPieces, Table};
@@ -205,6 +206,9 @@ impl Core {
                 .map_err(|error| self.poisoned(error))?;
             self.note_synced(writer, last);
         }
+        if self.is_for_commit_log(group) || splits_bucket(group.entries) {
+            note_keys(writer, group.entries, first);
+        }
         Ok(shares.iter().map(|share| share.bytes).sum())
     }
 
@@ -274,23 +278,22 @@ impl Core {
         }
     }
 
-    /// The frame for the commit log, if the group is synced, small, and fits.
+    /// True if a group is synced and small.
+    fn is_for_commit_log(&self, group: &Group<'_, '_>) -> bool {
+        group.durability == Durability::Synced
+            && !group.entries.is_empty()
+            && frame_bytes(group.entries) <= self.tuning.commit_group_bytes
+    }
+
+    /// The frame for the commit log, if the group is for it and fits.
     fn frame_for(
         &self,
         writer: &mut Writer,
         group: &Group<'_, '_>,
         first: u64,
     ) -> Option<(RecordHeader, Vec<u8>)> {
-        let bytes: u64 = group
-            .entries
-            .iter()
-            .map(|entry| (FRAME_ENTRY_BYTES + entry.value.len()) as u64)
-            .sum();
-        if group.durability != Durability::Synced
-            || group.entries.is_empty()
-            || bytes > self.tuning.commit_group_bytes
-            || !self.make_room_in_commit_log(writer, bytes)
-        {
+        let bytes = frame_bytes(group.entries);
+        if !self.is_for_commit_log(group) || !self.make_room_in_commit_log(writer, bytes) {
             return None;
         }
         let time = self.environment.clock.wall_nanoseconds();
@@ -329,7 +332,7 @@ impl Core {
         };
         let active = &writer.commit_logs[writer.active_log];
         if !fits(&active.log, active.log.end()) {
-            self.checkpoint_due.store(true, Ordering::Release);
+            self.commit_log_due.store(true, Ordering::Release);
             let other = &writer.commit_logs[1 - writer.active_log];
             if other.in_use || !fits(&other.log, other.log.geometry().first_offset) {
                 return false;
@@ -376,7 +379,7 @@ impl Core {
 
     /// Notes that a file is about to get bytes that are not synced, in the
     /// commit log or nowhere else yet.
-    fn mark_dirty(&self, writer: &mut Writer, file: &Arc<DataFile>, framed: bool) {
+    pub(crate) fn mark_dirty(&self, writer: &mut Writer, file: &Arc<DataFile>, framed: bool) {
         // Only the writer sets these; it is cheaper to look first.
         if !file.dirty.load(Ordering::Acquire) {
             file.dirty.store(true, Ordering::Release);
@@ -618,7 +621,15 @@ impl Core {
             .fetch_add(user_bytes, Ordering::Relaxed);
         self.counters.log_bytes.fetch_add(logged, Ordering::Relaxed);
         if writer.bytes_since_checkpoint > self.tuning.checkpoint_bytes {
-            self.checkpoint_due.store(true, Ordering::Release);
+            self.index_due.store(true, Ordering::Release);
         }
     }
+}
+
+/// Bytes of the frame that holds some entries.
+fn frame_bytes(entries: &[Entry<'_>]) -> u64 {
+    let of_each = entries
+        .iter()
+        .map(|entry| FRAME_ENTRY_BYTES + entry.value.len());
+    of_each.sum::<usize>() as u64
 }

@@ -35,6 +35,7 @@ use crate::commit::Target;
 use crate::compact::Compaction;
 use crate::data_file::{DataFile, Home};
 use crate::format::FileRef;
+use crate::format::FramedKey;
 use crate::history::History;
 use crate::options::{Shape, Tuning};
 use crate::seeded_bug::SeededBug;
@@ -81,8 +82,10 @@ pub(crate) struct Core {
     pub clock_tick: AtomicU64,
     /// Tables in the state [`CellState::Open`].
     pub open_count: AtomicUsize,
-    /// Some bound was passed: a step has something to do.
-    pub checkpoint_due: AtomicBool,
+    /// So much was written, or so many tables are open, that a step is to write the index.
+    pub index_due: AtomicBool,
+    /// A commit log is full: a step is to sync the data files.
+    pub commit_log_due: AtomicBool,
     /// The last write that took space found little of it.
     pub is_scarce: AtomicBool,
     /// The compaction that is going on; its lock is taken before all others.
@@ -129,6 +132,8 @@ pub(crate) struct Writer {
     /// Some file may hold bytes that only this process has.
     pub any_buffered: bool,
     pub bytes_since_checkpoint: u64,
+    /// Small synced entries that neither the index on the device has, nor a data file the keys of.
+    pub framed: Vec<FramedKey>,
     /// Open tables that were written to, by number; let go where a table is closed or a
     /// data file is replaced.
     pub targets: BTreeMap<u64, Arc<Target>>,
@@ -138,7 +143,7 @@ pub(crate) struct Writer {
 #[derive(Debug)]
 pub(crate) struct CommitLog {
     pub log: LogFile,
-    /// Holds frames that no checkpoint covers yet.
+    /// Holds frames of which the data files may not have the entries on the device yet.
     pub in_use: bool,
     /// Sequence number of the last entry in it.
     pub last_sequence: u64,
@@ -456,7 +461,7 @@ impl Core {
         // The next checkpoint makes the rest the same as on the device. Tables
         // in use are closed by a later call.
         if self.excess_tables() > 0 && changed {
-            self.checkpoint_due.store(true, Ordering::Release);
+            self.index_due.store(true, Ordering::Release);
         }
     }
 

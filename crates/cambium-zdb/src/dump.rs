@@ -170,6 +170,7 @@ fn list_records(log: &cambium_storage::log::LogFile, from: u64, to: &mut dyn Wri
                     kind::FRAME => "frame",
                     kind::CUT => "cut",
                     kind::DELETE_RANGE => "delete range",
+                    kind::KEYS => "keys of the commit log",
                     _ => "unknown",
                 };
                 let key = entry_key(record.prefix()).filter(|_| kind::is_entry(header.kind));

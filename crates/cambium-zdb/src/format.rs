@@ -57,6 +57,12 @@ pub mod kind {
     /// An entry: all keys of a range that belong to the data file are removed.
     pub const DELETE_RANGE: u8 = 5;
 
+    /// Keys that entries of the commit logs have, as [`FRAMED_KEY_LAYOUT`], before the commit
+    /// logs are written anew: a repair that misses one of these entries knows its key.
+    ///
+    /// [`FRAMED_KEY_LAYOUT`]: super::FRAMED_KEY_LAYOUT
+    pub const KEYS: u8 = 6;
+
     /// True for the records of a data file that have a key and a sequence number.
     pub fn is_entry(kind: u8) -> bool {
         matches!(kind, PUT | DELETE | DELETE_RANGE)
@@ -81,6 +87,53 @@ pub const ENTRY_LAYOUT: Layout = Layout {
     size: ENTRY_PREFIX_BYTES,
 }
 .checked();
+
+/// Bytes that a record of [`kind::KEYS`] has for an entry.
+pub const FRAMED_KEY_BYTES: usize = 24;
+
+/// An entry in the payload of a record of [`kind::KEYS`].
+pub const FRAMED_KEY_LAYOUT: Layout = Layout {
+    name: "Key of an entry of a commit log",
+    about: "When the commit logs are full, the data files are synced, and the index stays as it is until the next checkpoint. One data file then has such records: the payload is any number of these. They say which keys the entries had, for a repair that finds an entry missing.",
+    fields: &[
+        field(0, 8, "sequence", "sequence number of the entry"),
+        field(8, 8, "key", "its key"),
+        field(16, 8, "last", "the last key of a removed range; else the key"),
+    ],
+    size: FRAMED_KEY_BYTES,
+}
+.checked();
+
+/// An entry that a commit log has, or had.
+#[derive(Clone, Copy, Debug)]
+pub struct FramedKey {
+    /// Its sequence number.
+    pub sequence: u64,
+    /// Its key.
+    pub key: u64,
+    /// The last key of a removed range; else the key.
+    pub last: u64,
+}
+
+impl FramedKey {
+    /// Appends it to the payload of a record.
+    pub fn encode(&self, into: &mut Vec<u8>) {
+        for number in [self.sequence, self.key, self.last] {
+            into.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+
+    /// All of a payload.
+    pub fn decode_all(payload: &[u8]) -> impl Iterator<Item = FramedKey> {
+        payload
+            .chunks_exact(FRAMED_KEY_BYTES)
+            .map(|bytes| FramedKey {
+                sequence: u64_at(bytes, 0),
+                key: u64_at(bytes, 8),
+                last: u64_at(bytes, 16),
+            })
+    }
+}
 
 /// Bytes before a piece's slots.
 pub const PIECE_HEADER_BYTES: usize = 16;

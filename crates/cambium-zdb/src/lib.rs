@@ -48,6 +48,7 @@ mod data_file;
 mod dump;
 mod engine;
 pub mod format;
+mod framed_keys;
 mod history;
 mod key_cache;
 mod memory;
@@ -73,5 +74,9 @@ pub use engine::{Zdb, ZdbStore};
 
 /// The layouts of this engine's files, in the order of the format document.
 pub fn layouts() -> Vec<&'static cambium_base::layout::Layout> {
-    vec![&format::ENTRY_LAYOUT, &format::PIECE_LAYOUT]
+    vec![
+        &format::ENTRY_LAYOUT,
+        &format::FRAMED_KEY_LAYOUT,
+        &format::PIECE_LAYOUT,
+    ]
 }

@@ -193,7 +193,7 @@ pub(crate) fn make_ready(core: &Core, progress: &dyn ProgressSink) -> Result<()>
         core.recover(progress)?;
     }
     if core.has_obsolete_history() {
-        core.checkpoint_due.store(true, Ordering::Release);
+        core.index_due.store(true, Ordering::Release);
     }
     Ok(())
 }
@@ -362,6 +362,7 @@ fn assemble(
             dirty: Vec::new(),
             any_buffered: false,
             bytes_since_checkpoint: 0,
+            framed: Vec::new(),
             targets: BTreeMap::new(),
         }),
         queue: CommitQueue::default(),
@@ -378,7 +379,8 @@ fn assemble(
         lock: Mutex::new(Some(held)),
         clock_tick: AtomicU64::new(0),
         open_count: AtomicUsize::new(0),
-        checkpoint_due: AtomicBool::new(false),
+        index_due: AtomicBool::new(false),
+        commit_log_due: AtomicBool::new(false),
         is_scarce: AtomicBool::new(false),
         background: OnceLock::new(),
         compaction: Mutex::new(None),

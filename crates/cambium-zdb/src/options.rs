@@ -76,7 +76,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes",
         "8MiB",
         true,
-        "Size of each of the two commit logs. Larger means fewer checkpoints under small synced writes, and a longer recovery.",
+        "Size of each of the two commit logs. When one is full, the data files are synced; larger means fewer of these syncs under small synced writes.",
     ),
     OptionSpec::new(
         "commit_group_bytes",
@@ -90,7 +90,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes",
         "128MiB",
         false,
-        "Bytes written between checkpoints. Smaller opens faster after a crash; larger writes the index less often.",
+        "Bytes written between two checkpoints of the index. Smaller opens faster after a crash; larger writes the index less often.",
     ),
     OptionSpec::new(
         "open_tables",

@@ -18,7 +18,9 @@ use cambium_storage::scan::{LogScanner, ScanFault, Scanned, SessionRule};
 use crate::catalog::{Catalog, DataEntry};
 use crate::core::{Core, lock};
 use crate::data_file::DataFile;
-use crate::format::{ENTRY_PREFIX_BYTES, decode_frame, entry_bounds, entry_key, kind, range_keys};
+use crate::format::{
+    ENTRY_PREFIX_BYTES, FramedKey, decode_frame, entry_bounds, entry_key, kind, range_keys,
+};
 use crate::seeded_bug::SeededBug;
 use crate::table::Table;
 
@@ -71,6 +73,8 @@ pub(crate) struct Tails {
     /// Files with anything that may have to be cut off.
     pub untidy: Vec<bool>,
     pub faults: Vec<Fault>,
+    /// Entries that commit logs had, by their sequence numbers.
+    pub framed: HashMap<u64, FramedKey>,
     /// Records of every kind that were read.
     records: u64,
     pub synced_through: u64,
@@ -213,6 +217,12 @@ impl Tails {
                         }
                     };
                     self.found.push(found_in(&header, bounds, source));
+                }
+                // Only a repair goes on without an entry.
+                kind::KEYS if self.thorough => {
+                    let payload = scanner.payload(&record)?;
+                    let keys = FramedKey::decode_all(&payload);
+                    self.framed.extend(keys.map(|key| (key.sequence, key)));
                 }
                 kind::FRAME => {
                     let payload = scanner.payload(&record)?;

@@ -25,8 +25,7 @@ impl Core {
         if self.environment.is_background_ahead() {
             return Ok(StepOutcome::WaitIo);
         }
-        if self.checkpoint_due.load(Ordering::Acquire) {
-            self.checkpoint()?;
+        if self.checkpoint_if_due()? {
             self.close_tables_beyond_limit();
             return Ok(StepOutcome::Again);
         }
@@ -51,7 +50,7 @@ impl Core {
             .wait_for_background(&|| self.health.is_closed());
         // What fails here has poisoned the store or will be tried again; the
         // write itself has succeeded.
-        if self.checkpoint().is_ok() {
+        if self.checkpoint_if_due().is_ok() {
             self.close_tables_beyond_limit();
         }
     }

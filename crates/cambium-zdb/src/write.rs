@@ -178,7 +178,8 @@ impl Core {
     }
 
     fn look_at_checkpoint(&self) {
-        if self.checkpoint_due.load(Ordering::Acquire) {
+        let (index, commit_log) = (&self.index_due, &self.commit_log_due);
+        if index.load(Ordering::Acquire) || commit_log.load(Ordering::Acquire) {
             self.on_checkpoint_due();
         }
     }

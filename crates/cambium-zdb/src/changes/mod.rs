@@ -98,7 +98,7 @@ impl Core {
     /// Lets the next step remove files that no consumer needs any more.
     pub fn announce_obsolete_history(&self) {
         if self.has_obsolete_history() {
-            self.checkpoint_due.store(true, Ordering::Release);
+            self.index_due.store(true, Ordering::Release);
             self.on_checkpoint_due();
         }
     }

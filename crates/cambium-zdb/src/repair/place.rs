@@ -183,12 +183,7 @@ impl Repair<'_> {
     ) {
         let mut places: BTreeMap<u64, String> = content.faults.iter().cloned().collect();
         for (key, offset) in keys_lost {
-            let what = match strings {
-                true => format!(
-                    "bucket {key} is lost: keys in it are gone or have older values, and which they were is not known"
-                ),
-                false => format!("the entry of key {key} is lost"),
-            };
+            let what = what_is_lost(key, strings);
             let known = places.entry(offset).or_default();
             *known = match known.is_empty() {
                 true => what,
@@ -303,6 +298,16 @@ impl Repair<'_> {
         new.log.sync()?;
         data.replay_from = new.log.end();
         Ok(())
+    }
+}
+
+/// Says that the newest entry of a key, or of a bucket of string keys, is lost.
+pub(super) fn what_is_lost(key: u64, strings: bool) -> String {
+    match strings {
+        true => format!(
+            "bucket {key} is lost: keys in it are gone or have older values, and which they were is not known"
+        ),
+        false => format!("the entry of key {key} is lost"),
     }
 }
 

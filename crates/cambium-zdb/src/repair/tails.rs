@@ -4,7 +4,7 @@
 //! store in the superblock. A recovery after the switch would append to those files
 //! in place, over the only copy of records after a hole: a kill would lose them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use cambium_api::{CheckReport, Progress, ProgressSink};
@@ -14,9 +14,11 @@ use cambium_storage::log::LogFile;
 
 use super::Repair;
 use super::catalog::SavedEntry;
+use super::place::what_is_lost;
 use crate::catalog::{Catalog, DataEntry};
 use crate::data_file::Home;
-use crate::format::{self, FLAG_SPLIT, FileRef};
+use crate::format::{self, FLAG_SPLIT, FileRef, FramedKey, kind};
+use crate::options::Keys;
 use crate::recovery::{Accepted, SEQUENCE_EPOCH, whole_batch};
 use crate::tails::{Fault, Found, Source, Tails};
 
@@ -54,7 +56,8 @@ impl Repair<'_> {
         let mut accepted = tails.accept_whole_batches(false);
         if accepted.cut < accepted.promised {
             let known = |found: &Found| catalog.tables.contains_key(&table_of(home, found.key));
-            accepted = accept_across_gaps(&tails, known, self.path, &mut self.report)?;
+            let place = (self.path, catalog.shape.keys == Keys::String);
+            accepted = accept_across_gaps(&tails, known, place, &mut self.report)?;
         }
         for found in accepted.entries {
             let table = table_of(home, found.key);
@@ -170,12 +173,13 @@ fn saved_entry(tails: &Tails, found: &Found) -> Option<SavedEntry> {
     })
 }
 
-/// Accepts, up to the promise, the whole batches on both sides of each gap. The
-/// gaps are losses.
+/// Accepts, up to the promise, the whole batches on both sides of each gap, and of a batch
+/// that a commit log had all that is left. The gaps are losses; a key whose entry is known to
+/// be lost is removed, so that no older value comes back.
 fn accept_across_gaps(
     tails: &Tails,
     known: impl Fn(&Found) -> bool,
-    path: &Path,
+    (path, strings): (&Path, bool),
     losses: &mut CheckReport,
 ) -> Result<Accepted> {
     let found = tails.found_to_replay();
@@ -192,7 +196,9 @@ fn accept_across_gaps(
         if first.sequence > expected.max(promised) {
             break;
         }
-        let batch = whole_batch(rest, first.sequence).map(|size| &rest[..size]);
+        let was_framed = || tails.framed.contains_key(&first.sequence).then_some(1);
+        let size = whole_batch(rest, first.sequence).or_else(was_framed);
+        let batch = size.map(|size| &rest[..size]);
         let Some(batch) = batch.filter(|batch| batch.iter().all(&known)) else {
             rest = &rest[1..];
             continue;
@@ -209,9 +215,45 @@ fn accept_across_gaps(
         let what = format!("writes {expected} to {promised} are lost");
         lose(path, 0, what)?;
     }
+    let cut = promised.max(expected - 1);
+    let removed = lost_keys(tails, &entries, cut);
+    for entry in &removed {
+        lose(path, 0, what_is_lost(entry.key, strings))?;
+    }
+    entries.extend(removed);
+    entries.sort_by_key(|found| found.sequence);
     Ok(Accepted {
-        cut: promised.max(expected - 1),
+        cut,
         promised,
         entries,
     })
+}
+
+/// Removals in place of the entries that a commit log had and that are not there, up to a
+/// sequence number.
+fn lost_keys(tails: &Tails, there: &[Found], cut: u64) -> Vec<Found> {
+    let there: HashSet<u64> = there.iter().map(|found| found.sequence).collect();
+    let is_lost = |key: &&FramedKey| {
+        (tails.replay_sequence + 1..=cut).contains(&key.sequence) && !there.contains(&key.sequence)
+    };
+    let lost = tails.framed.values().filter(is_lost);
+    lost.map(|key| Found {
+        sequence: key.sequence,
+        key: key.key,
+        last: key.last,
+        batch_index: 0,
+        batch_remaining: 0,
+        auxiliary: 0,
+        attempt: 0,
+        kind: match key.key == key.last {
+            true => kind::DELETE,
+            false => kind::DELETE_RANGE,
+        },
+        flags: 0,
+        source: Source::Saved {
+            value: usize::MAX,
+            behind_hole: None,
+        },
+    })
+    .collect()
 }

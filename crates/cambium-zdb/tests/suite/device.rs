@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cambium_api::{Direction, Durability, Engine, EngineKind, KeyRange, OptionValues, WriteBatch};
 use cambium_io::batch::ReadQueue;
+use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{BatchOptions, Environment, FileSystem};
 use cambium_testkit::counted::Counted;
 use cambium_testkit::layer::{FileSystemLayer, Layered};
@@ -262,4 +263,30 @@ fn the_index_takes_slot_bytes_times_range_and_nothing_a_key() {
     assert_eq!(stats.number("index_range_bytes"), Some(5_000_000));
     assert!(stats.number("index_memory_bytes").unwrap() <= 1_100_000);
     assert_eq!(stats.number("old_versions_held"), Some(0));
+}
+
+/// Full commit logs have the data files synced, and the index not written: thousands of
+/// synced writes in random order would write as many of its pieces.
+#[test]
+fn small_synced_writes_leave_the_index_alone() {
+    let disk = SimulatedDisk::new(1);
+    let options = [("keys", "integer"), ("commit_log_bytes", "1MiB")];
+    let store = create(&Environment::simulated(&disk, 1), &options);
+    let number_of = |write: u64| write * 7_919 % 1_000_003;
+    for write in 0..1_500u64 {
+        let value = write.to_le_bytes();
+        store
+            .put(&key(number_of(write)), &value, Durability::Synced)
+            .unwrap();
+    }
+    let stats = store.stats().unwrap();
+    assert_eq!(stats.number("index_bytes_written"), Some(0));
+    let store = open(&Environment::simulated(
+        &disk.crash(CrashStyle::NothingUnsynced, 3),
+        2,
+    ));
+    for write in 0..1_500u64 {
+        let found = store.get(&key(number_of(write))).unwrap();
+        assert_eq!(found.as_deref(), Some(&write.to_le_bytes()[..]));
+    }
 }
