@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -34,12 +35,37 @@ pub struct Arguments {
     /// Memory that all stores of the command may take together, such as 256MiB
     #[arg(long, global = true, value_name = "BYTES", value_parser = bytes)]
     pub memory: Option<u64>,
+    /// How long to wait for a store that another process has open: 10s, 5m
+    #[arg(long, global = true, value_name = "TIME", value_parser = time)]
+    pub wait: Option<Duration>,
 }
 
 /// A number of bytes, for clap.
 pub fn bytes(text: &str) -> Result<u64, String> {
     cambium::parse_bytes(text).ok_or_else(|| "expected a number, with KiB, MiB or GiB".to_string())
 }
+
+/// A time as `90s`, `10m`, `12h` or `30d`.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a number with s, m, h or d: 90s, 10m".to_string();
+    let unit = text.chars().last().ok_or_else(expected)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return Err(expected()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| expected())?;
+    let seconds = number.checked_mul(seconds).filter(|&it| it <= LONGEST);
+    match seconds.ok_or("a time of up to 10,000 years is expected")? {
+        0 => Err("a time above 0 is expected".to_string()),
+        seconds => Ok(Duration::from_secs(seconds)),
+    }
+}
+
+/// Seconds of 10,000 years.
+const LONGEST: u64 = 10_000 * 366 * 86_400;
 
 const STATUSES: &str = "\
 Exit status: 0 done; 1 key not found, or findings; 2 wrong usage, or

@@ -129,7 +129,9 @@ fn remedy(error: &Error) -> &'static str {
         Error::Corruption { .. } => {
             "; `cambium check` lists the damage, `cambium repair` brings back what can be read"
         }
-        Error::Locked { .. } => "; wait until that process is done with the store, or end it",
+        Error::Locked { .. } => {
+            "; wait until that process is done with the store (`--wait 10s` does), or end it"
+        }
         Error::HistoryLost { .. } => "; `changes --after` with that number shows them",
         Error::NoSpace { .. } => "; make room and try again, nothing was lost",
         _ => "",

@@ -68,6 +68,9 @@ fn main() -> ExitCode {
             if let Some(bytes) = arguments.memory {
                 stores::bound_memory(bytes);
             }
+            if let Some(most) = arguments.wait {
+                stores::wait_for_others(most);
+            }
             commands::run(&Stores::Opened, &arguments.command)
         }
         Err(refusal) => answer(&refusal),

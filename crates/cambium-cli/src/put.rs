@@ -31,7 +31,7 @@ pub struct PutArguments {
     #[arg(long)]
     pub hex: bool,
     /// The entry expires after this time: 90s, 10m, 12h or 30d
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = crate::arguments::time)]
     pub ttl: Option<Duration>,
     /// The namespace, made if it is not there; without it, the default one
     #[arg(long, value_name = "NAME")]
@@ -65,28 +65,6 @@ fn put(store: &Store, arguments: &PutArguments, value: &[u8]) -> Result<Status, 
     };
     store.write(batch)?;
     Ok(Status::Done)
-}
-
-/// Seconds of 10,000 years.
-const LONGEST: u64 = 10_000 * 366 * 86_400;
-
-/// A time as `90s`, `10m`, `12h` or `30d`.
-fn time(text: &str) -> Result<Duration, String> {
-    let expected = || "expected a number with s, m, h or d: 90s, 10m".to_string();
-    let unit = text.chars().last().ok_or_else(expected)?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3_600,
-        'd' => 86_400,
-        _ => return Err(expected()),
-    };
-    let number: u64 = text[..text.len() - 1].parse().map_err(|_| expected())?;
-    let seconds = number.checked_mul(seconds).filter(|&it| it <= LONGEST);
-    match seconds.ok_or("a time of up to 10,000 years is expected")? {
-        0 => Err("an entry that expires at once is never there".to_string()),
-        seconds => Ok(Duration::from_secs(seconds)),
-    }
 }
 
 fn value(stores: &Stores, arguments: &PutArguments) -> Result<Vec<u8>, Failure> {

@@ -19,7 +19,7 @@ use crate::backup::DAMAGED_PLACE;
 use crate::failure::{Failure, Status};
 use crate::output::{Output, print, print_json};
 use crate::progress::{Meter, Unit};
-use crate::stores::with_progress;
+use crate::stores::{when_free, with_progress};
 
 #[derive(Debug, Args)]
 pub struct ReportArguments {
@@ -89,7 +89,8 @@ impl MendArguments {
 
 /// Verifies a store; status 1 with damage, and where a mirror is none any more.
 pub fn check(arguments: &MendArguments) -> Result<Status, Failure> {
-    let report = arguments.options()?.check(&arguments.report.path)?;
+    let options = arguments.options()?;
+    let report = when_free(|| options.check(&arguments.report.path))?;
     if arguments.report.json {
         print_json(&check_json(&report))?;
     } else {
@@ -118,7 +119,8 @@ fn remedy_of(damaged: &Path) -> &'static str {
 
 /// Mends a store; status 1 with losses, and where a mirror is none.
 pub fn repair(arguments: &MendArguments) -> Result<Status, Failure> {
-    let repaired = arguments.options()?.repair(&arguments.report.path);
+    let options = arguments.options()?;
+    let repaired = when_free(|| options.repair(&arguments.report.path));
     let report = repaired.map_err(Failure::of_repair)?;
     if arguments.report.json {
         print_json(&check_json(&report))?;

@@ -4,6 +4,8 @@
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cambium::{Durability, Error, Options, Store};
 
@@ -60,7 +62,7 @@ impl Stores {
         let options = options()?;
         let store = match access {
             Access::Read => open_for_reading(&options, path)?.0,
-            Access::Write => options.open(path)?,
+            Access::Write => when_free(|| options.open(path))?,
         };
         closing(&store, command(&store))
     }
@@ -113,11 +115,32 @@ pub fn with_progress() -> Options {
 /// Opens a store to read it: for reading alone where it cannot be written, another process
 /// writes it, or the disk has no room for a recovery; answers that error too.
 pub fn open_for_reading(options: &Options, path: &Path) -> cambium::Result<(Store, Option<Error>)> {
-    match options.open(path) {
+    when_free(|| match options.open(path) {
         Err(error) if is_unwritable(&error) => Ok((options.open_read_only(path)?, Some(error))),
         opened => Ok((opened?, None)),
+    })
+}
+
+/// Opens a store that another process has open once it is free, for as long as `--wait` says.
+pub fn when_free<T>(mut open: impl FnMut() -> cambium::Result<T>) -> cambium::Result<T> {
+    let begun = Instant::now();
+    let most = WAIT.get().copied().unwrap_or_default();
+    loop {
+        match open() {
+            Err(Error::Locked { .. }) if begun.elapsed() < most => thread::sleep(PAUSE),
+            opened => return opened,
+        }
     }
 }
+
+/// Lets the commands wait for stores that others have open.
+pub fn wait_for_others(most: Duration) {
+    _ = WAIT.set(most);
+}
+
+static WAIT: OnceLock<Duration> = OnceLock::new();
+/// Between two looks at a store that another process has open.
+const PAUSE: Duration = Duration::from_millis(10);
 
 fn is_unwritable(error: &Error) -> bool {
     if matches!(error, Error::Locked { .. }) || error.is_no_space() {

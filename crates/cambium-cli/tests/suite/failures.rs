@@ -248,9 +248,28 @@ fn a_second_owner_is_refused_with_the_first_ones_process() {
     // Reading works beside it.
     assert_eq!(place.run(["get", "s", "oak"]).done(), "Quercus");
     place.run(["stats", "s"]).done();
+    let late = place.run(["put", "s", "oak", "late", "--wait", "1s"]);
+    late.refused(3, &["in use", "--wait"]);
+    let waits = |command: &[&str]| {
+        let waiting = command.iter().chain(&["s", "--wait", "1h"]);
+        place
+            .command(waiting)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let waiting = [&["check"][..], &["repair"], &["compact"]].map(waits);
+    let put = place
+        .command(["put", "--wait", "1h", "s", "elm", "Ulmus"])
+        .spawn();
     drop(owner.stdin.take());
     assert!(owner.wait().unwrap().success());
+    for mut command in waiting.into_iter().chain([put.unwrap()]) {
+        assert!(command.wait().unwrap().success());
+    }
     assert_eq!(place.run(["get", "s", "oak"]).done(), "Quercus");
+    assert_eq!(place.run(["get", "s", "elm"]).done(), "Ulmus");
 }
 
 #[test]
