@@ -153,7 +153,7 @@ impl Core {
         let documents = source.view.roots.documents();
         let known = Known::for_documents(documents, &self.home.cache, self.hash_seed);
         let number = database.file.number;
-        if let Some(scratch) = self.scratch(&settings, maintenance, number, is_uncached)? {
+        if let Some(scratch) = self.scratch(&settings, maintenance, (number, from), is_uncached)? {
             pace.expect_dealing(newest_bytes(header));
             copying.deal(scratch, &settings, from);
         }
@@ -197,13 +197,16 @@ impl Core {
         &self,
         settings: &Settings,
         maintenance: &Maintenance,
-        number: FileNumber,
+        (number, from): (FileNumber, &Database),
         is_uncached: bool,
     ) -> Result<Option<Scratch>> {
         let is_wanted = match settings.tuning.sort {
             SortRule::Deal => true,
             // Who has each document read by itself wants it so.
-            SortRule::Auto => is_uncached && settings.tuning.coalesce_bytes > 1,
+            SortRule::Auto => {
+                settings.tuning.coalesce_bytes > 1
+                    && (is_uncached || !fetch::is_mostly_cached(from))
+            }
             SortRule::Window | SortRule::None | SortRule::Global => false,
         };
         if !is_wanted {

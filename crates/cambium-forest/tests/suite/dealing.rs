@@ -12,7 +12,7 @@ use cambium_api::{
 };
 use cambium_forest::Forest;
 use cambium_io::simulated::SimulatedDisk;
-use cambium_io::{Environment, OpenOptions};
+use cambium_io::{Advice, Environment, OpenOptions};
 
 const PATH: &str = "/store";
 
@@ -96,6 +96,43 @@ fn scattered_documents_are_read_together() {
     }
     assert!(reads["deal"] < reads["window"] / 2, "{reads:?}");
     assert!(reads["again"] < reads["deal"] / 4, "{reads:?}");
+}
+
+/// By default, a file that the page cache does not have is dealt out, and others are not.
+#[test]
+fn a_file_that_is_not_in_the_page_cache_is_dealt_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (environment, path) = (Environment::real(), folder.path().join("store"));
+    let reads = |drops: bool| {
+        let made = Forest.create(&environment, &path, &options(&TUNING));
+        let store = made.unwrap();
+        for number in 0..10_000u32 {
+            let key = format!("key {:05}", number * 1373 % 10_000).into_bytes();
+            store.put(&key, &[7; 60], Durability::Buffered).unwrap();
+        }
+        store.sync().unwrap();
+        let mut pages = Some(0);
+        for entry in environment.file_system.list(&path).unwrap() {
+            let file = path.join(&entry.name);
+            let file = environment.file_system.open(&file, OpenOptions::READ);
+            let file = file.unwrap();
+            if drops {
+                file.advise(0, file.length().unwrap(), Advice::DontNeed);
+            }
+            let found = cambium_io::resident_pages(&*file).unwrap();
+            pages = pages.zip(found).map(|(sum, more)| sum + more);
+        }
+        let report = compact(&*store, "auto", "256KiB", &()).unwrap();
+        store.close().unwrap();
+        std::fs::remove_dir_all(&path).unwrap();
+        (report.read_operations, pages)
+    };
+    let (cached, _) = reads(false);
+    match reads(true) {
+        // Other file systems keep what they are told to drop.
+        (dealt, Some(pages)) if pages < 20 => assert!(dealt < cached / 2, "{dealt} {cached}"),
+        (_, pages) => println!("skipped: {pages:?} pages are still in the cache"),
+    }
 }
 
 #[test]
