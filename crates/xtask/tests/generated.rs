@@ -148,7 +148,7 @@ const OPTIONS: &str = "\
 command line and for the server, `cambium_options_set` in C, and `options={...}` in Python. Numbers of bytes
 take `KiB`, `MiB` and `GiB`. An unknown name is refused.
 
-Every engine has three more: `memory_budget` bounds the memory of a store ([memory](../memory.md)),
+Every engine also takes `memory_budget`, which bounds the memory of a store ([memory](../memory.md)).
 `compression` and `compression_level` apply to values ([values](../values.md)). `durability` is an argument
 of the handle, not an option of the engine ([durability](../durability.md)).
 ";
