@@ -172,16 +172,15 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
             ),
         ],
         "memory" => {
-            let reserved = server.keyspace.store().stats().ok();
-            let reserved =
-                reserved.and_then(|statistics| statistics.number("memory_reserved_bytes"));
-            let used = reserved.unwrap_or(0);
+            let (resident, most) = resident_bytes();
+            let human = |bytes: u64| format!("{:.2}M", bytes as f64 / 1_048_576.0);
             vec![
-                line("used_memory", &used),
-                line(
-                    "used_memory_human",
-                    &format!("{:.2}M", used as f64 / 1_048_576.0),
-                ),
+                line("used_memory", &resident),
+                line("used_memory_human", &human(resident)),
+                line("used_memory_rss", &resident),
+                line("used_memory_rss_human", &human(resident)),
+                line("used_memory_peak", &most),
+                line("used_memory_peak_human", &human(most)),
                 line("maxmemory", &0),
                 line("maxmemory_policy", &"noeviction"),
             ]
@@ -269,4 +268,15 @@ fn lines(call: &mut Call<'_>, section: &str) -> Vec<(String, String)> {
             .collect(),
         _ => Vec::new(),
     }
+}
+
+/// Memory of the process now, and at its most; zeros where the system does not say.
+fn resident_bytes() -> (u64, u64) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kibibytes = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok()
+    };
+    let bytes = |name| kibibytes(name).unwrap_or(0) << 10;
+    (bytes("VmRSS:"), bytes("VmHWM:"))
 }

@@ -163,6 +163,16 @@ fn info_counts_the_calls_of_each_command() {
     assert!(info.contains("cmdstat_get:calls=2,usec="), "{info}");
     assert!(client.call("INFO all").contains("cmdstat_set:calls=1,"));
     assert!(!client.call("INFO").contains("cmdstat_"));
+    let memory = client.call("INFO memory");
+    let used = memory.lines().find_map(|line| {
+        let line = line.trim().strip_prefix("used_memory:")?;
+        line.parse::<u64>().ok()
+    });
+    // What the store has reserved and not touched is no memory yet.
+    assert!(
+        used.is_some_and(|used| (1 << 20..200 << 20).contains(&used)),
+        "{memory}"
+    );
 }
 
 #[test]
