@@ -125,14 +125,6 @@ pub(crate) fn unordered(what: &'static str) -> Error {
     }
 }
 
-fn named_snapshots() -> Error {
-    Error::Unsupported {
-        engine: ENGINE,
-        what: "named snapshots",
-        instead: "engines forest and wisckey keep them",
-    }
-}
-
 /// The last operation of each key, in order: what comes before it in a batch is
 /// never seen.
 pub(crate) fn last_operations(batch: WriteBatch) -> Result<Vec<Operation>> {
@@ -305,26 +297,6 @@ impl Engine for AlphardStore {
 
     fn move_consumer(&self, name: &str, to: Option<SequenceNumber>) -> Result<()> {
         self.core.move_consumer(self.consumers()?, name, to)
-    }
-
-    fn create_named_snapshot(&self, _name: &str) -> Result<()> {
-        self.core.check_open()?;
-        Err(named_snapshots())
-    }
-
-    fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>> {
-        self.core.check_open()?;
-        Err(named_snapshots())
-    }
-
-    fn drop_named_snapshot(&self, _name: &str) -> Result<()> {
-        self.core.check_open()?;
-        Err(named_snapshots())
-    }
-
-    fn rollback(&self, _name: &str) -> Result<()> {
-        self.core.check_open()?;
-        Err(named_snapshots())
     }
 
     fn namespace(&self, name: &str) -> Result<Arc<dyn Engine>> {

@@ -342,10 +342,15 @@ pub trait Engine: Reader {
     }
 
     /// Keeps the state now under a name, through crashes and compaction.
-    fn create_named_snapshot(&self, name: &str) -> Result<()>;
+    fn create_named_snapshot(&self, name: &str) -> Result<()> {
+        _ = name;
+        Err(self.without_named_snapshots())
+    }
 
     /// Names of kept states, with the last write each sees.
-    fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>>;
+    fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>> {
+        Err(self.without_named_snapshots())
+    }
 
     /// A kept state to read, of all namespaces that it has: the answer is its default one. It
     /// stays readable when the name is dropped, until the answer is.
@@ -354,18 +359,34 @@ pub trait Engine: Reader {
     /// `NotFound`.
     fn named_snapshot(&self, name: &str) -> Result<Arc<dyn Snapshot>> {
         _ = name;
-        Err(Error::Unsupported {
-            engine: self.capabilities().engine,
-            what: "named snapshots and rollback",
-            instead: "engines forest and wisckey have them; or make a backup",
-        })
+        Err(self.without_named_snapshots())
     }
 
     /// Lets a kept state go.
-    fn drop_named_snapshot(&self, name: &str) -> Result<()>;
+    fn drop_named_snapshot(&self, name: &str) -> Result<()> {
+        _ = name;
+        Err(self.without_named_snapshots())
+    }
 
     /// Brings the store back to a kept state.
-    fn rollback(&self, name: &str) -> Result<()>;
+    fn rollback(&self, name: &str) -> Result<()> {
+        _ = name;
+        Err(self.without_named_snapshots())
+    }
+
+    /// The answer of an engine without named snapshots.
+    #[doc(hidden)]
+    fn without_named_snapshots(&self) -> Error {
+        // A closed store answers `Closed`.
+        if let Err(error) = self.snapshot() {
+            return error;
+        }
+        Error::Unsupported {
+            engine: self.capabilities().engine,
+            what: "named snapshots and rollback",
+            instead: "engines forest and wisckey have them; or make a backup",
+        }
+    }
 
     /// A namespace of this store, made if it is not there; the default one is `""`.
     fn namespace(&self, name: &str) -> Result<Arc<dyn Engine>>;

@@ -12,7 +12,7 @@ use cambium_api::{
     KeyKind, KeyRange, Kind, Operation, Precondition, ProgressSink, ReadSet, Snapshot, Statistics,
     WriteBatch,
 };
-use cambium_base::{Durability, Error, Result, SequenceNumber};
+use cambium_base::{Durability, Result, SequenceNumber};
 use cambium_io::StepOutcome;
 use cambium_io::step::Owner;
 use cambium_io::sync::atomic::Ordering;
@@ -110,15 +110,6 @@ impl ZdbStore {
         let mut request = WriteRequest::new(changes, durability);
         request.user_bytes = user_bytes;
         Ok(request)
-    }
-
-    fn named_snapshots_unsupported<T>(&self) -> Result<T> {
-        self.core.check_open()?;
-        Err(Error::Unsupported {
-            engine: ENGINE,
-            what: "named snapshots and rollback",
-            instead: "use snapshot() while the store is open, or backup",
-        })
     }
 }
 
@@ -256,22 +247,6 @@ impl Engine for ZdbStore {
 
     fn move_consumer(&self, name: &str, to: Option<SequenceNumber>) -> Result<()> {
         self.core.move_consumer(name, to)
-    }
-
-    fn create_named_snapshot(&self, _name: &str) -> Result<()> {
-        self.named_snapshots_unsupported()
-    }
-
-    fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>> {
-        self.named_snapshots_unsupported()
-    }
-
-    fn drop_named_snapshot(&self, _name: &str) -> Result<()> {
-        self.named_snapshots_unsupported()
-    }
-
-    fn rollback(&self, _name: &str) -> Result<()> {
-        self.named_snapshots_unsupported()
     }
 
     fn namespace(&self, name: &str) -> Result<Arc<dyn Engine>> {

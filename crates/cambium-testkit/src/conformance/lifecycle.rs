@@ -86,6 +86,8 @@ fn closed(bench: &Bench) -> Outcome {
     expect_error("compact", compacted, is_closed)?;
     expect_error("check", store.check(&()), is_closed)?;
     expect_error("stats", store.stats(), is_closed)?;
+    let kept = store.list_named_snapshots();
+    expect_error("named snapshots", kept, is_closed)?;
     let backup = store.backup(Path::new("/backup"), &());
     expect_error("backup", backup, is_closed)?;
     expect_error("a cursor", cursor.next(), is_closed)?;

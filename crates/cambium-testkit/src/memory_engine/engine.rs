@@ -144,15 +144,6 @@ impl MemoryStore {
         }
         left
     }
-
-    fn unsupported<T>(&self) -> Result<T> {
-        self.core.check_open()?;
-        Err(Error::Unsupported {
-            engine: ENGINE,
-            what: "named snapshots and rollback",
-            instead: "use snapshot() while the store is open",
-        })
-    }
 }
 
 impl Moment {
@@ -360,22 +351,6 @@ impl Engine for MemoryStore {
         }
         let files = &*core.environment.file_system;
         core.consumers.set(files, name, to)
-    }
-
-    fn create_named_snapshot(&self, _name: &str) -> Result<()> {
-        self.unsupported()
-    }
-
-    fn list_named_snapshots(&self) -> Result<Vec<(String, SequenceNumber)>> {
-        self.unsupported()
-    }
-
-    fn drop_named_snapshot(&self, _name: &str) -> Result<()> {
-        self.unsupported()
-    }
-
-    fn rollback(&self, _name: &str) -> Result<()> {
-        self.unsupported()
     }
 
     fn namespace(&self, name: &str) -> Result<Arc<dyn Engine>> {
