@@ -183,22 +183,6 @@ impl Core {
         self.health.check_writable()
     }
 
-    /// Stops all further writes: what is on the device is no longer known.
-    pub fn poisoned(&self, error: Error) -> Error {
-        if self.has_bug(SeededBug::SyncRetried) {
-            return error;
-        }
-        self.health.poison(error)
-    }
-
-    /// As [`Core::poisoned`], but for lack of space that left all as it was.
-    pub fn unless_full(&self, error: Error) -> Error {
-        match error.is_no_space() {
-            true => error,
-            false => self.poisoned(error),
-        }
-    }
-
     /// A write of entries failed: readers have seen them, and some of their bytes may be on
     /// the device. Lack of space is no exception. It is met before that, where space is
     /// found for the entries ([`Core::reserve`]).
@@ -206,7 +190,7 @@ impl Core {
         if error.is_no_space() && self.has_bug(SeededBug::FullWriteForgiven) {
             return error;
         }
-        self.poisoned(error)
+        self.health.poison(error)
     }
 
     pub fn has_bug(&self, bug: SeededBug) -> bool {

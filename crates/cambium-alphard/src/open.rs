@@ -270,7 +270,8 @@ pub(crate) fn assemble(
         replier: OnceLock::new(),
         workers: OnceLock::new(),
         queues: Default::default(),
-        health: Health::of(ENGINE, writable),
+        health: Health::of(ENGINE, writable)
+            .forgetting(tuning.seeded_bug.is(SeededBug::SyncRetried)),
         recent: RecentWrites::default(),
         cancelled: AtomicBool::new(false),
         seen_idle: AtomicU64::default(),

@@ -169,7 +169,7 @@ impl Core {
         };
         let queue = queue.map_err(|error| {
             _ = self.wait(writer);
-            self.poisoned(error)
+            self.health.poison(error)
         })?;
         writer.pending_bytes = 0;
         let flight = Flight {
@@ -329,7 +329,7 @@ impl Core {
         let mut queue = lock(&self.syncing);
         self.health.check_sound()?;
         self.sync_all_at_once(&mut queue)
-            .map_err(|error| self.poisoned(error))
+            .map_err(|error| self.health.poison(error))
     }
 
     /// Makes a flight that has landed durable, with all that have landed by now; answers
@@ -348,7 +348,7 @@ impl Core {
         let landed = self.flights.written().unwrap_or(flight);
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.sync_all_at_once(&mut queue)
-            .map_err(|error| self.poisoned(error))?;
+            .map_err(|error| self.health.poison(error))?;
         queue.through = Some(landed);
         Ok(Some(landed))
     }

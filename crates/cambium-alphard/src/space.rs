@@ -201,7 +201,7 @@ impl Core {
         self.begin_session(writer)?;
         self.volume
             .extend(u64::from(blocks) * unit, writer.superblock.filled)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         // Before the superblock speaks of it.
         self.sync_members()?;
         self.keep_members(writer)?;

@@ -193,7 +193,7 @@ impl Core {
             }
             written => written,
         };
-        written.map_err(|error| self.unless_full(error))?;
+        written.map_err(|error| self.health.unless_full(error))?;
         self.sync_members()?;
         let counters = &self.counters;
         let blocks: u64 = runs.iter().map(|run| u64::from(run.blocks)).sum();

@@ -206,7 +206,7 @@ impl Core {
         self.health.check_sound()?;
         self.volume
             .write_superblock(&mut writer.superblock)
-            .map_err(|error| self.unless_full(error))
+            .map_err(|error| self.health.unless_full(error))
     }
 
     /// Tells beside the device that what a call of `sync` was for is durable.

@@ -74,7 +74,8 @@ impl Core {
         let maintenance = lock(&self.maintenance);
         let writer = lock(&self.writer);
         let log = &self.view.load().database.log;
-        log.end_file().map_err(|error| self.unless_full(error))?;
+        log.end_file()
+            .map_err(|error| self.health.unless_full(error))?;
         let files = &*self.environment.file_system;
         let header = &maintenance.header;
         let is_named = |number| {

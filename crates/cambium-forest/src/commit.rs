@@ -145,16 +145,16 @@ impl Core {
         error: Error,
     ) -> Error {
         if !error.is_no_space() {
-            return self.poisoned(error);
+            return self.health.poison(error);
         }
         // What may be left of the entries must not be mixed with what follows.
         writer.attempt = match next_attempt(writer.attempt) {
             Ok(next) => next,
-            Err(exhausted) => return self.poisoned(exhausted),
+            Err(exhausted) => return self.health.poison(exhausted),
         };
         match database.log.cut_back(end) {
             Ok(()) => error,
-            Err(failure) => self.poisoned(failure),
+            Err(failure) => self.health.poison(failure),
         }
     }
 

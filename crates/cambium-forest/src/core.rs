@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use cambium_api::{MemoryPlan, RecentWrites};
-use cambium_base::{Error, FileNumber, Result, SequenceNumber};
+use cambium_base::{FileNumber, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) use cambium_io::sync::lock;
 use cambium_io::sync::{Mutex, OnceLock};
@@ -184,22 +184,6 @@ impl Core {
         self.health.check_sound()
     }
 
-    /// Stops all further writes: what is on the device is no longer known.
-    pub fn poisoned(&self, error: Error) -> Error {
-        if self.has_bug(SeededBug::SyncRetried) {
-            return error;
-        }
-        self.health.poison(error)
-    }
-
-    /// As [`Core::poisoned`], but for lack of space that left all as it was.
-    pub fn unless_full(&self, error: Error) -> Error {
-        match error.is_no_space() {
-            true => error,
-            false => self.poisoned(error),
-        }
-    }
-
     pub fn has_bug(&self, bug: SeededBug) -> bool {
         self.tuning.seeded_bug.is(bug)
     }
@@ -241,24 +225,13 @@ impl Core {
             return Ok(());
         }
         let before = maintenance.root;
-        let folder = &self.path;
-        maintenance
-            .superblock
-            .confirm()
-            .map_err(|error| self.unless_full(error))?;
         maintenance.root.session += 1;
         maintenance.root.clean = false;
         maintenance.root.end = 0;
         let payload = maintenance.root.encode();
-        // Both copies: losing one later must not bring an older session back.
-        // And the names: who made the store may have died before that.
-        let begun = maintenance
-            .superblock
-            .write_both(&payload)
-            .and_then(|()| self.environment.file_system.sync_directory(folder));
-        if let Err(error) = begun {
+        if let Err(error) = maintenance.superblock.begin_session(&payload) {
             maintenance.root = before;
-            return Err(self.unless_full(error));
+            return Err(self.health.unless_full(error));
         }
         lock(&self.writer).session = maintenance.root.session;
         self.session_begun.store(true, Ordering::Release);

@@ -240,7 +240,7 @@ impl Core {
         view.database
             .log
             .flush()
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         let point = SealPoint {
             sequence: writer.next_sequence - 1,
             replay_from: view.database.log.end(),
@@ -446,7 +446,7 @@ impl Core {
             }
             | Error::NoSpace { .. } => error,
             Error::Corruption { .. } if self.has_bug(SeededBug::FlushRetriesDamage) => error,
-            other => self.poisoned(other),
+            other => self.health.poison(other),
         }
     }
 
@@ -517,7 +517,7 @@ impl Core {
         };
         if let Err(error) = written {
             maintenance.root = before;
-            return Err(self.unless_full(error));
+            return Err(self.health.unless_full(error));
         }
         maintenance.header = header;
         database.node_space.header_named();
@@ -606,7 +606,7 @@ impl Core {
             if error.is_no_space() && database.log.cut_back(end).is_ok() {
                 return Err(error);
             }
-            return Err(self.poisoned(error));
+            return Err(self.health.poison(error));
         }
         self.counters
             .header_bytes

@@ -186,7 +186,7 @@ impl Core {
         view.database
             .log
             .flush()
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         self.sync_log(&view.database)?;
         let roots = Roots {
             sequence: writer.next_sequence,
@@ -244,7 +244,7 @@ impl Core {
         let payload = maintenance.root.encode();
         if let Err(error) = maintenance.superblock.write_both(&payload) {
             maintenance.root = before;
-            return Err(self.poisoned(error));
+            return Err(self.health.poison(error));
         }
         maintenance.header = header;
         maintenance.sealed_at = None;

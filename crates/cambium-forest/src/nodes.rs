@@ -235,7 +235,7 @@ impl Core {
             .and_then(|()| database.take_blocks(kind, count, sequence, writer.session));
         taken.map_err(|error| match self.has_bug(SeededBug::WritesBehindLostRun) {
             true => error,
-            false => self.unless_full(error),
+            false => self.health.unless_full(error),
         })
     }
 }

@@ -39,6 +39,7 @@ use crate::index::Index;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
 use crate::recovery::{FoundHeader, header_at};
 use crate::repair::SCRATCH_NAME;
+use crate::seeded_bug::SeededBug;
 use crate::upkeep::PutOff;
 use crate::view::{Roots, View};
 
@@ -183,7 +184,7 @@ pub(crate) fn open(
 pub(crate) fn make_ready(core: &Core, is_synced: bool, progress: &dyn ProgressSink) -> Result<()> {
     let clean = lock(&core.maintenance).root.clean;
     if !clean {
-        core.confirm_superblock()?;
+        lock(&core.maintenance).superblock.confirm_named()?;
     }
     core.remove_leftovers()?;
     if !clean {
@@ -355,7 +356,8 @@ pub(crate) fn assemble(
             tombstones: 0,
         }),
         queue: CommitQueue::default(),
-        health: Health::of(ENGINE, home.writable),
+        health: Health::of(ENGINE, home.writable)
+            .forgetting(tuning.seeded_bug.is(SeededBug::SyncRetried)),
         recent: RecentWrites::default(),
         syncing: Mutex::default(),
         handed_over: AtomicU64::new(0),
@@ -444,12 +446,6 @@ pub(crate) fn put_away(file_system: &dyn FileSystem, leftovers: &[Leftover]) -> 
 }
 
 impl Core {
-    /// Makes sure that what was read of the superblock is on the device.
-    fn confirm_superblock(&self) -> Result<()> {
-        lock(&self.maintenance).superblock.confirm()?;
-        self.environment.file_system.sync_directory(&self.path)
-    }
-
     /// Removes database files that the superblock does not name, and scratch
     /// files: what a crash left of a compaction, or a repair that did not come
     /// to its end.
@@ -472,7 +468,7 @@ impl Core {
         if leftovers.is_empty() {
             return Ok(());
         }
-        self.confirm_superblock()?;
+        lock(&self.maintenance).superblock.confirm_named()?;
         let mut maintenance = lock(&self.maintenance);
         let payload = maintenance.root.encode();
         // The other copy may name a file that goes now.

@@ -93,7 +93,7 @@ impl Core {
         maintenance
             .superblock
             .write(&payload)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         lock(&self.writer).session = maintenance.root.session;
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Core {
         maintenance
             .superblock
             .write_both(&payload)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         self.visible.store(base, Ordering::Release);
         self.session_begun.store(true, Ordering::Release);
         Ok(())

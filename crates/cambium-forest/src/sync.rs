@@ -106,7 +106,10 @@ impl Core {
     }
 
     fn sync_now(&self, database: &Database) -> Result<()> {
-        database.log.sync().map_err(|error| self.poisoned(error))?;
+        database
+            .log
+            .sync()
+            .map_err(|error| self.health.poison(error))?;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -142,7 +145,7 @@ impl Core {
         });
         if let Err(error) = written {
             // The sync is done; the store takes no further write.
-            _ = self.poisoned(error);
+            _ = self.health.poison(error);
         }
     }
 }

@@ -133,7 +133,7 @@ impl Core {
         view.database
             .log
             .flush()
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         if maintenance.header.sequence != sequence {
             let header = DatabaseHeader {
                 sequence,
@@ -159,7 +159,7 @@ impl Core {
             .write_both(&payload)
             .map_err(|error| {
                 maintenance.root = before;
-                self.unless_full(error)
+                self.health.unless_full(error)
             })
     }
 }

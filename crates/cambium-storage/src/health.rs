@@ -33,6 +33,8 @@ pub struct Health {
     closing: Mutex<()>,
     /// The engine of a store that was opened for reading alone.
     reader_of: Option<&'static str>,
+    /// A seeded defect: a failure does not stop writes.
+    forgets: bool,
 }
 
 impl Health {
@@ -42,6 +44,12 @@ impl Health {
             reader_of: (!writable).then_some(engine),
             ..Health::default()
         }
+    }
+
+    /// Seeds a defect, for tests: a failure does not stop writes.
+    #[must_use]
+    pub fn forgetting(self, forgets: bool) -> Self {
+        Health { forgets, ..self }
     }
 
     /// True where the store was opened for reading alone.
@@ -81,12 +89,23 @@ impl Health {
     /// Stops all further writes; answers the error. Lack of space that stops writes is
     /// answered as [`Error::Poisoned`], since `NoSpace` says that nothing changed.
     pub fn poison(&self, error: Error) -> Error {
+        if self.forgets {
+            return error;
+        }
         if self.failure.set(error.clone()).is_ok() {
             events::poisoned(&error);
         }
         match error.is_no_space() {
             true => Error::poisoned_by(&error),
             false => error,
+        }
+    }
+
+    /// As [`Health::poison`], but for lack of space that left everything as it was.
+    pub fn unless_full(&self, error: Error) -> Error {
+        match error.is_no_space() {
+            true => error,
+            false => self.poison(error),
         }
     }
 

@@ -173,6 +173,22 @@ impl Superblock {
         self.write(payload)?;
         self.write(payload)
     }
+
+    /// As [`Superblock::confirm`], and the names of both copies: who made the store may have
+    /// died before those were durable.
+    pub fn confirm_named(&mut self) -> Result<()> {
+        self.confirm()?;
+        self.file_system.sync_directory(&self.folder)
+    }
+
+    /// Writes what an opening says before its first record: that the store is not clean, and
+    /// its session. Both copies say it, so that losing one later does not bring an older
+    /// session back. Makes the names durable too, as [`Superblock::confirm_named`].
+    pub fn begin_session(&mut self, payload: &[u8]) -> Result<()> {
+        self.confirm()?;
+        self.write_both(payload)?;
+        self.file_system.sync_directory(&self.folder)
+    }
 }
 
 fn encode(store: &StoreId, version: u32, generation: u64, payload: &[u8]) -> Vec<u8> {

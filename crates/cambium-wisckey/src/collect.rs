@@ -522,7 +522,7 @@ impl Core {
         // Space that was taken ahead goes back.
         let cut = output.log.cut_back(output.log.end());
         lock(&self.writer).moved.finished(&output);
-        cut.map_err(|error| self.poisoned(error))
+        cut.map_err(|error| self.health.poison(error))
     }
 
     /// Slows a writer while space is far beyond its limit.

@@ -139,22 +139,6 @@ impl Core {
         }
     }
 
-    /// Stops all further writes: what is on the device is no longer known.
-    pub fn poisoned(&self, error: Error) -> Error {
-        if self.has_bug(SeededBug::SyncRetried) {
-            return error;
-        }
-        self.health.poison(error)
-    }
-
-    /// As [`Core::poisoned`], but for lack of space that left all as it was.
-    pub fn unless_full(&self, error: Error) -> Error {
-        match error.is_no_space() {
-            true => error,
-            false => self.poisoned(error),
-        }
-    }
-
     pub fn has_bug(&self, bug: SeededBug) -> bool {
         self.tuning.seeded_bug.is(bug)
     }
@@ -194,22 +178,12 @@ impl Core {
         // Its name is made durable with those below.
         self.keep_reserve();
         let before = maintenance.root;
-        maintenance
-            .superblock
-            .confirm()
-            .map_err(|error| self.unless_full(error))?;
         maintenance.root.session += 1;
         maintenance.root.clean = false;
         let payload = self.root_payload(&maintenance.root);
-        // Both copies: losing one later must not bring an older session back.
-        // And the names: who made the store may have died before that.
-        let begun = maintenance
-            .superblock
-            .write_both(&payload)
-            .and_then(|()| self.environment.file_system.sync_directory(&self.path));
-        if let Err(error) = begun {
+        if let Err(error) = maintenance.superblock.begin_session(&payload) {
             maintenance.root = before;
-            return Err(self.unless_full(error));
+            return Err(self.health.unless_full(error));
         }
         lock(&self.writer).session = maintenance.root.session;
         self.session_begun.store(true, Ordering::Release);

@@ -191,13 +191,13 @@ impl Core {
             output
                 .log
                 .cut_back(end)
-                .map_err(|error| self.poisoned(error))?;
+                .map_err(|error| self.health.poison(error))?;
             lock(&self.writer).moved.finished(output);
         }
         let mut writer = lock(&self.writer);
         let output = self
             .new_segment(&mut writer, SegmentKind::Moved)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         writer.names_unsynced = true;
         self.change_segments(|segments| {
             segments.insert(output.number, output.clone());
@@ -247,12 +247,12 @@ impl Core {
                 Ok(moved)
             }
             Err(error) => {
-                let error = self.unless_full(error);
+                let error = self.health.unless_full(error);
                 if error.is_no_space() {
                     output
                         .log
                         .cut_back(start)
-                        .map_err(|failure| self.poisoned(failure))?;
+                        .map_err(|failure| self.health.poison(failure))?;
                 }
                 Err(error)
             }

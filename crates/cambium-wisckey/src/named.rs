@@ -202,7 +202,7 @@ impl Core {
         self.sync_all(&mut writer)?;
         self.roll(&mut writer)?;
         self.sync_names(&mut writer)
-            .map_err(|error| self.poisoned(error))?;
+            .map_err(|error| self.health.poison(error))?;
         let noted = (writer.unnoted.clone(), writer.pending.clone());
         let sequence = writer.next_sequence;
         let note = self.note_of_rollback(&mut writer, name, sequence);

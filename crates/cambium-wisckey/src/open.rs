@@ -36,6 +36,7 @@ use crate::names::Names;
 use crate::note::{Head, Traffic};
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
 use crate::reserve::{RESERVE_NAME, Reserve};
+use crate::seeded_bug::SeededBug;
 use crate::segment::{Home, Segment, Segments, check_unit};
 use crate::stats::Counters;
 use crate::value_log::Writer;
@@ -154,7 +155,7 @@ pub(crate) fn open(
     if clean {
         core.go_on_where_closed()?;
     } else {
-        core.confirm_superblock()?;
+        lock(&core.maintenance).superblock.confirm_named()?;
         core.recover(progress, None)?;
     }
     core.remove_leftovers()?;
@@ -375,7 +376,8 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         (writer, names, state.traffic)
     };
     let table_bytes = tree.statistics().table_bytes();
-    let health = Health::of(ENGINE, home.writable);
+    let health =
+        Health::of(ENGINE, home.writable).forgetting(tuning.seeded_bug.is(SeededBug::SyncRetried));
     let core = Arc::new(Core {
         environment: environment.clone(),
         path: home.folder.clone(),
@@ -436,12 +438,6 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    /// Makes sure that what was read of the superblock is on the device.
-    fn confirm_superblock(&self) -> Result<()> {
-        lock(&self.maintenance).superblock.confirm()?;
-        self.environment.file_system.sync_directory(&self.path)
     }
 
     /// Removes files that nothing points into: what a crash left of a collection,

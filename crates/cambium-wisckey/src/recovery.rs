@@ -387,7 +387,7 @@ impl Core {
         maintenance
             .superblock
             .write_both(&payload)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         lock(&self.writer).session = maintenance.root.session;
         Ok(())
     }

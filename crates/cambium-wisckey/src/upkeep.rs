@@ -325,7 +325,7 @@ impl Core {
             maintenance
                 .superblock
                 .write_both(&payload)
-                .map_err(|error| self.unless_full(error))
+                .map_err(|error| self.health.unless_full(error))
         });
         drop(maintenance);
         lock(&self.lock).take();
@@ -346,7 +346,7 @@ impl Core {
                     if writer.active_unsynced {
                         // The next opening goes on behind its header.
                         let synced = active.log.sync();
-                        synced.map_err(|error| self.poisoned(error))?;
+                        synced.map_err(|error| self.health.poison(error))?;
                         writer.active_unsynced = false;
                     }
                     let end = active.log.end();

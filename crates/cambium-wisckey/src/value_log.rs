@@ -323,16 +323,16 @@ impl Core {
     /// all writes.
     fn take_back(&self, writer: &mut Writer, segment: &Segment, end: u64, error: Error) -> Error {
         if !error.is_no_space() {
-            return self.poisoned(error);
+            return self.health.poison(error);
         }
         // What may be left of the entries must not be mixed with what follows.
         writer.attempt = match next_attempt(writer.attempt) {
             Ok(next) => next,
-            Err(exhausted) => return self.poisoned(exhausted),
+            Err(exhausted) => return self.health.poison(exhausted),
         };
         match segment.log.cut_back(end) {
             Ok(()) => error,
-            Err(failure) => self.poisoned(failure),
+            Err(failure) => self.health.poison(failure),
         }
     }
 
@@ -349,7 +349,10 @@ impl Core {
         if writer.active_unsynced {
             let padding = active.log.pad_to_block();
             self.note_padding(padding);
-            active.log.flush().map_err(|error| self.poisoned(error))?;
+            active
+                .log
+                .flush()
+                .map_err(|error| self.health.poison(error))?;
         }
         self.sync_log(writer, &active, writer.next_sequence - 1)
     }
@@ -376,7 +379,7 @@ impl Core {
                     false => Ok(()),
                 })
                 .and_then(|()| self.sync_names(writer));
-            synced.map_err(|error| self.poisoned(error))?;
+            synced.map_err(|error| self.health.poison(error))?;
             older.iter().for_each(|segment| segment.file.release());
         }
         writer.active_unsynced &= !written;
@@ -428,7 +431,7 @@ impl Core {
                 true => self.environment.file_system.sync_directory(&self.path),
                 false => Ok(()),
             });
-        synced.map_err(|error| self.poisoned(error))?;
+        synced.map_err(|error| self.health.poison(error))?;
         drop(alone);
         let mut writer = lock(&self.writer);
         // A sync of a writer may have failed in place of this one.
@@ -502,11 +505,11 @@ impl Core {
             active
                 .log
                 .flush()
-                .map_err(|error| self.unless_full(error))?;
+                .map_err(|error| self.health.unless_full(error))?;
         }
         let next = self
             .new_segment(writer, SegmentKind::Written)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         let first = writer.next_sequence;
         next.first_sequence.store(first, Ordering::Release);
         if let Some(full) = writer.active.replace(next.clone()) {
@@ -528,7 +531,7 @@ impl Core {
         // Space that was taken ahead goes back, and so does the window.
         full.log
             .cut_back(full.log.end())
-            .map_err(|error| self.poisoned(error))?;
+            .map_err(|error| self.health.poison(error))?;
         if writer.active_unsynced {
             writer.unsynced.push(full.clone());
         } else {

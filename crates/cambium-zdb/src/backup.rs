@@ -67,7 +67,9 @@ impl Core {
         let _maintenance = lock(&self.maintenance);
         let writer = lock(&self.writer);
         for file in &writer.dirty {
-            file.log.flush().map_err(|error| self.unless_full(error))?;
+            file.log
+                .flush()
+                .map_err(|error| self.health.unless_full(error))?;
         }
         let files = &*self.environment.file_system;
         let is_wanted = |name: &str| is_ours(name) && name != LOCK_NAME;

@@ -243,7 +243,7 @@ impl Core {
         };
         if let Err(error) = written {
             maintenance.catalog = before;
-            return Err(self.unless_full(error));
+            return Err(self.health.unless_full(error));
         }
         for image in &moment.images {
             image.table.piece_mut(image.piece).on_disk = image.written;
@@ -267,7 +267,7 @@ impl Core {
                     return Err(if error.is_no_space() {
                         error
                     } else {
-                        self.poisoned(error)
+                        self.health.poison(error)
                     });
                 }
                 let end = settled.as_mut();
@@ -321,7 +321,7 @@ impl Core {
             image.written = match written {
                 Ok(written) => written,
                 Err(error) if error.is_no_space() => return Err(error),
-                Err(error) => return Err(self.poisoned(error)),
+                Err(error) => return Err(self.health.poison(error)),
             };
             self.counters
                 .index_bytes
@@ -336,7 +336,7 @@ impl Core {
                     .table
                     .index_file
                     .sync_data()
-                    .map_err(|error| self.poisoned(error))?;
+                    .map_err(|error| self.health.poison(error))?;
                 self.counters.syncs.fetch_add(1, Ordering::Relaxed);
                 synced = Some(image.table.number);
             }
@@ -356,7 +356,7 @@ impl Core {
         maintenance
             .superblock
             .write(&payload)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         maintenance.switched.clear();
         let obsolete = std::mem::take(&mut maintenance.obsolete);
         let files = &self.environment.file_system;

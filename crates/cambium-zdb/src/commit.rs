@@ -203,7 +203,7 @@ impl Core {
         }
         if group.durability == Durability::Synced {
             self.make_durable(writer, frame, last, first)
-                .map_err(|error| self.poisoned(error))?;
+                .map_err(|error| self.health.poison(error))?;
             self.note_synced(writer, last);
         }
         if self.is_for_commit_log(group) || splits_bucket(group.entries) {
@@ -394,16 +394,16 @@ impl Core {
     /// stops all writes.
     fn take_back(&self, writer: &mut Writer, shares: &[Share<'_>], error: Error) -> Error {
         if !error.is_no_space() {
-            return self.poisoned(error);
+            return self.health.poison(error);
         }
         // What may be left of the entries must not be mixed with what follows.
         writer.attempt = match next_attempt(writer.attempt) {
             Ok(next) => next,
-            Err(exhausted) => return self.poisoned(exhausted),
+            Err(exhausted) => return self.health.poison(exhausted),
         };
         for share in shares {
             if let Err(failure) = share.file.log.cut_back(share.end) {
-                return self.poisoned(failure);
+                return self.health.poison(failure);
             }
         }
         error

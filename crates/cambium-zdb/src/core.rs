@@ -177,14 +177,6 @@ impl Core {
         self.health.check_writable()
     }
 
-    /// Stops all further writes: what is on the device is no longer known.
-    pub fn poisoned(&self, error: Error) -> Error {
-        if self.has_bug(SeededBug::SyncRetried) {
-            return error;
-        }
-        self.health.poison(error)
-    }
-
     pub fn has_bug(&self, bug: SeededBug) -> bool {
         self.tuning.seeded_bug.is(bug)
     }
@@ -283,7 +275,7 @@ impl Core {
             false => Some(lock(&file.syncing)),
         };
         self.health.check_sound()?;
-        file.log.sync().map_err(|error| self.poisoned(error))?;
+        file.log.sync().map_err(|error| self.health.poison(error))?;
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -304,10 +296,6 @@ impl Core {
         if self.session_begun.load(Ordering::Acquire) {
             return Ok(());
         }
-        maintenance
-            .superblock
-            .confirm()
-            .map_err(|error| self.unless_full(error))?;
         let catalog = &mut maintenance.catalog;
         let before = (catalog.session, catalog.clean);
         catalog.last_session += 1;
@@ -315,28 +303,13 @@ impl Core {
         catalog.clean = false;
         let session = catalog.session;
         let payload = catalog.encode();
-        // Both copies: losing one later must not bring an older session back.
-        // And the names: who made the store may have died before that.
-        let folder = &self.path;
-        let begun = maintenance
-            .superblock
-            .write_both(&payload)
-            .and_then(|()| self.environment.file_system.sync_directory(folder));
-        if let Err(error) = begun {
+        if let Err(error) = maintenance.superblock.begin_session(&payload) {
             (maintenance.catalog.session, maintenance.catalog.clean) = before;
-            return Err(self.unless_full(error));
+            return Err(self.health.unless_full(error));
         }
         lock(&self.writer).session = session;
         self.session_begun.store(true, Ordering::Release);
         Ok(())
-    }
-
-    /// As [`Core::poisoned`], but for lack of space that left all as it was.
-    pub fn unless_full(&self, error: Error) -> Error {
-        match error.is_no_space() {
-            true => error,
-            false => self.poisoned(error),
-        }
     }
 
     /// Makes the table of a key where there is none. Its files and names are
@@ -371,7 +344,7 @@ impl Core {
             };
             if let Err(error) = named {
                 maintenance.catalog.tables.remove(&number);
-                return Err(self.unless_full(error));
+                return Err(self.health.unless_full(error));
             }
         }
         let cell = TableCell {
@@ -394,7 +367,7 @@ impl Core {
             }
             self.environment.file_system.sync_directory(&self.path)
         })();
-        synced.map_err(|error| self.poisoned(error))
+        synced.map_err(|error| self.health.poison(error))
     }
 
     /// Tables that are open beyond the option `open_tables`.

@@ -36,6 +36,7 @@ use crate::data_file::Home;
 use crate::format::{self, COMMIT_MAGIC, FORMAT_VERSION, FileRef};
 use crate::history::History;
 use crate::options::{ENGINE, OPTIONS, Shape, Tuning};
+use crate::seeded_bug::SeededBug;
 use crate::stats::Counters;
 use crate::strings::Buckets;
 
@@ -182,7 +183,9 @@ pub(crate) fn make_ready(core: &Core, progress: &dyn ProgressSink) -> Result<()>
     core.settle_other_copy()?;
     let clean = crate::core::lock(&core.maintenance).catalog.clean;
     if !clean {
-        core.confirm_superblock()?;
+        crate::core::lock(&core.maintenance)
+            .superblock
+            .confirm_named()?;
     }
     core.remove_leftovers()?;
     let missing = core.tables_without_index()?;
@@ -366,7 +369,8 @@ fn assemble(
             targets: BTreeMap::new(),
         }),
         queue: CommitQueue::default(),
-        health: Health::of(ENGINE, writable),
+        health: Health::of(ENGINE, writable)
+            .forgetting(tuning.seeded_bug.is(SeededBug::SyncRetried)),
         recent: RecentWrites::default(),
         session_begun: AtomicBool::new(false),
         cancelled: AtomicBool::new(false),
@@ -392,12 +396,6 @@ fn assemble(
 }
 
 impl Core {
-    /// Makes sure that what was read of the superblock is on the device.
-    fn confirm_superblock(&self) -> Result<()> {
-        crate::core::lock(&self.maintenance).superblock.confirm()?;
-        self.environment.file_system.sync_directory(&self.path)
-    }
-
     /// Makes sure that nothing follows from a copy of the superblock that could not be
     /// used. It may have been the newer one: then a recovery may have begun one more
     /// session. A copy that could not be read is written anew before anything else is
@@ -442,7 +440,9 @@ impl Core {
             }
         }
         if !leftovers.is_empty() {
-            self.confirm_superblock()?;
+            crate::core::lock(&self.maintenance)
+                .superblock
+                .confirm_named()?;
         }
         leftovers
             .iter()

@@ -153,7 +153,7 @@ impl Core {
         maintenance
             .superblock
             .write(&payload)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         lock(&self.writer).session = maintenance.catalog.last_session;
         Ok(())
     }
@@ -355,7 +355,7 @@ impl Core {
         maintenance
             .superblock
             .write(&payload)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         for (table, place, file) in successors {
             let path = crate::format::data_path(&self.path, table, place, file.number);
             if self.environment.file_system.metadata(&path)?.is_some() {

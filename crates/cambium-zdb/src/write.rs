@@ -246,7 +246,7 @@ impl Core {
             Error::Io {
                 operation: "allocate",
                 ..
-            } => self.poisoned(error),
+            } => self.health.poison(error),
             other => other,
         })
     }

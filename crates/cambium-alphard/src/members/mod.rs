@@ -232,7 +232,7 @@ impl Core {
             current,
         };
         said.write(&*self.environment.file_system, &self.path)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         writer.members = said;
         Ok(())
     }

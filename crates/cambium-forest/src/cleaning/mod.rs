@@ -263,7 +263,8 @@ impl Core {
                 return Ok(false);
             }
             let log = &view.database.log;
-            log.flush().map_err(|error| self.unless_full(error))?;
+            log.flush()
+                .map_err(|error| self.health.unless_full(error))?;
             view.database.marks.note_flush(writer.place(log.end()));
             SealPoint {
                 sequence: writer.next_sequence - 1,

@@ -118,7 +118,7 @@ impl Core {
         maintenance
             .superblock
             .write(&payload)
-            .map_err(|error| self.unless_full(error))?;
+            .map_err(|error| self.health.unless_full(error))?;
         Ok(FileRef {
             number,
             salt: self.environment.randomness.next_u64(),

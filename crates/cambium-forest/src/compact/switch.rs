@@ -157,7 +157,7 @@ impl Core {
         maintenance
             .superblock
             .write_both(&payload)
-            .map_err(|error| self.poisoned(error))
+            .map_err(|error| self.health.poison(error))
     }
 }
 

@@ -49,7 +49,7 @@ impl Core {
     pub(super) fn settled_end(&self, compaction: &Compaction) -> Result<(u64, u32)> {
         let writer = lock(&self.writer);
         let log = &compaction.old.log;
-        log.flush().map_err(|error| self.poisoned(error))?;
+        log.flush().map_err(|error| self.health.poison(error))?;
         Ok((log.written_end(), writer.session))
     }
 

@@ -66,11 +66,11 @@ impl Core {
         let new = &compaction.new;
         new.log.pad_to_block();
         new.log.flush()?;
-        new.log.sync().map_err(|error| self.poisoned(error))?;
+        new.log.sync().map_err(|error| self.health.poison(error))?;
         self.environment
             .file_system
             .sync_directory(&self.path)
-            .map_err(|error| self.poisoned(error))?;
+            .map_err(|error| self.health.poison(error))?;
         let Some(entry) = maintenance.catalog.tables.get_mut(&compaction.table.number) else {
             return Err(Error::Closed);
         };
@@ -84,7 +84,7 @@ impl Core {
                 if let Some(entry) = maintenance.catalog.tables.get_mut(&compaction.table.number) {
                     entry.files[compaction.place].successor = None;
                 }
-                self.unless_full(error)
+                self.health.unless_full(error)
             })?;
         for piece in 0..compaction.table.piece_count() {
             let state = compaction.table.piece(piece);
@@ -111,7 +111,7 @@ impl Core {
             .old
             .log
             .flush()
-            .map_err(|error| self.poisoned(error))?;
+            .map_err(|error| self.health.poison(error))?;
         if !careless {
             let end = compaction.old.log.written_end();
             self.copy_live(compaction, end, (end, writer.session))?;
@@ -124,7 +124,7 @@ impl Core {
             .new
             .log
             .flush()
-            .map_err(|error| self.poisoned(error))?;
+            .map_err(|error| self.health.poison(error))?;
         // Before the file is current: statistics sum these counts beside the switch.
         let new = &compaction.new;
         new.entries.store(compaction.copied, Ordering::Relaxed);
