@@ -1,11 +1,41 @@
 //! Small things that tests of engines do with stores.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
-use cambium_api::{Engine, Reader};
+use cambium_api::{Engine, EngineKind, OptionValues, Reader};
 use cambium_io::Environment;
 
 use crate::golden::contents;
+
+/// Where tests put a store.
+pub const PATH: &str = "/store";
+
+/// Options of some lists; a later list changes what an earlier one says.
+pub fn options(lists: &[&[(&str, &str)]]) -> OptionValues {
+    OptionValues::from(&lists.concat()[..])
+}
+
+/// Makes a store at [`PATH`].
+pub fn create(
+    kind: &dyn EngineKind,
+    environment: &Environment,
+    options: &OptionValues,
+) -> Arc<dyn Engine> {
+    let made = kind.create(environment, Path::new(PATH), options);
+    made.expect("a store is made")
+}
+
+/// Opens the store at [`PATH`].
+pub fn open(
+    kind: &dyn EngineKind,
+    environment: &Environment,
+    options: &OptionValues,
+) -> Arc<dyn Engine> {
+    let opened = kind.open(environment, Path::new(PATH), options, &());
+    opened.expect("a sound store is opened")
+}
 
 /// Memory below, threads above: background work meets readers and writers.
 pub fn threaded() -> Environment {

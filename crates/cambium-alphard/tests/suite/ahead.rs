@@ -12,7 +12,7 @@ use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionV
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, File, FileSystem, OpenOptions, StepOutcome};
 use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
-use cambium_testkit::stores::entries as contents;
+use cambium_testkit::stores::{self, entries as contents};
 
 const PATH: &str = "/store";
 const BLOCK: u64 = 512;
@@ -100,18 +100,13 @@ fn watched(environment: &Environment) -> (Environment, Arc<Seen>) {
 }
 
 fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut options = OptionValues::from([
+    let small = [
         ("size", "1MiB"),
         ("extend_bytes", "64KiB"),
         ("block_bytes", "512"),
         ("io", "sync"),
-    ]);
-    for (name, value) in pairs {
-        options.set(name, value);
-    }
-    Alphard
-        .create(environment, Path::new(PATH), &options)
-        .unwrap()
+    ];
+    stores::create(&Alphard, environment, &stores::options(&[&small, pairs]))
 }
 
 fn put(store: &dyn Engine, key: u32) -> Result<()> {
@@ -184,9 +179,7 @@ fn nothing_is_zeroed_where_that_is_of_no_use() {
     disk.add_device(Path::new("/device"), 1 << 20, 512);
     let environment = Environment::simulated(&disk, 1);
     let options = OptionValues::from([("device", "/device"), ("extend_bytes", "64KiB")]);
-    let store = Alphard
-        .create(&environment, Path::new(PATH), &options)
-        .unwrap();
+    let store = stores::create(&Alphard, &environment, &options);
     (0..50).for_each(|key| put(&*store, key).unwrap());
     steps(&*store);
     assert_eq!(store.stats().unwrap().number("zeroed_ahead_bytes"), Some(0));
@@ -221,9 +214,7 @@ fn a_file_that_is_filled_has_no_new_space_after_an_opening_and_an_extension_eith
     store.close().unwrap();
     drop(store);
     let options = OptionValues::from([("extend_bytes", "64KiB")]);
-    let store = Alphard
-        .open(&environment, Path::new(PATH), &options, &())
-        .unwrap();
+    let store = stores::open(&Alphard, &environment, &options);
     nothing_is_zeroed(&*store);
     let mut larger = CompactOptions::default();
     larger.settings.set("size", "2500000");

@@ -1,26 +1,21 @@
 //! Submitted requests: completions exactly once, order per key, barriers, few writes,
 //! closes and drops with requests under way.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use cambium_alphard::Alphard;
-use cambium_api::{
-    Durability, Engine, EngineKind, Error, OptionValues, Request, Response, Result, WriteBatch,
-};
+use cambium_api::{Durability, Engine, Error, OptionValues, Request, Response, Result, WriteBatch};
 use cambium_io::Environment;
 use cambium_testkit::counted::Counted;
-use cambium_testkit::stores::threaded;
+use cambium_testkit::stores::{self, threaded};
 
 use crate::by_hand::ByHand;
 
 fn create(environment: &Environment, queues: &str) -> Arc<dyn Engine> {
     let options = OptionValues::from([("size", "16MiB"), ("queues", queues)]);
-    Alphard
-        .create(environment, Path::new("/store"), &options)
-        .unwrap()
+    stores::create(&Alphard, environment, &options)
 }
 
 fn put(number: u32, durability: Durability) -> Request {
@@ -71,13 +66,7 @@ fn large_values_of_a_group_go_to_new_space_in_longer_writes() {
             ("queues", "1"),
             ("zero_ahead", zero_ahead),
         ];
-        let store = Alphard
-            .create(
-                &environment,
-                Path::new("/store"),
-                &OptionValues::from(options),
-            )
-            .unwrap();
+        let store = stores::create(&Alphard, &environment, &OptionValues::from(options));
         store.put(b"first", b"", Durability::Synced).unwrap();
         let answers = Arc::new(AtomicUsize::new(0));
         for number in 0..8u32 {
@@ -213,9 +202,7 @@ fn who_submits_waits_while_many_bytes_wait_in_the_queues() {
         ..Environment::memory()
     };
     let options = OptionValues::from([("size", "256MiB")]);
-    let store = Alphard
-        .create(&environment, Path::new("/store"), &options)
-        .unwrap();
+    let store = stores::create(&Alphard, &environment, &options);
     let (submitted, answered) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
     let is_worked = AtomicBool::new(false);
     let first_to_wait = 3;
@@ -320,9 +307,7 @@ fn large_values_of_many_threads_are_all_there_after_a_close() {
         ..Environment::memory()
     };
     let mut options = OptionValues::from([("size", "32MiB")]);
-    let store = Alphard
-        .create(&environment, Path::new("/store"), &options)
-        .unwrap();
+    let store = stores::create(&Alphard, &environment, &options);
     let value = |number: u32| vec![number as u8; 150_000 + number as usize];
     std::thread::scope(|scope| {
         for thread in 0..8u32 {
@@ -343,9 +328,7 @@ fn large_values_of_many_threads_are_all_there_after_a_close() {
     store.close().unwrap();
     drop(store);
     options = OptionValues::default();
-    let store = Alphard
-        .open(&environment, Path::new("/store"), &options, &())
-        .unwrap();
+    let store = stores::open(&Alphard, &environment, &options);
     for number in 0..80u32 {
         let found = store.get(&number.to_be_bytes()).unwrap();
         assert_eq!(found.unwrap(), value(number));

@@ -13,38 +13,28 @@ use cambium_api::{
 use cambium_io::Environment;
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_testkit::counted::Counted;
+use cambium_testkit::stores;
 
 const FOLDER: &str = "/store";
 const START: SequenceNumber = SequenceNumber(0);
 const SYNCED: ChangeOptions = ChangeOptions { synced_only: true };
 
 fn creation(more: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::from([
+    let small = [
         ("history", "on"),
         ("size", "16MiB"),
         ("block_bytes", "512"),
         ("extend_bytes", "16384"),
-    ]);
-    for (name, value) in more {
-        options.set(name, value);
-    }
-    options
+    ];
+    stores::options(&[&small, more])
 }
 
 fn create(environment: &Environment, more: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let folder = Path::new(FOLDER);
-    Alphard
-        .create(environment, folder, &creation(more))
-        .unwrap()
+    stores::create(&Alphard, environment, &creation(more))
 }
 
 fn open(environment: &Environment, options: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut values = OptionValues::default();
-    for (name, value) in options {
-        values.set(name, value);
-    }
-    let folder = Path::new(FOLDER);
-    Alphard.open(environment, folder, &values, &()).unwrap()
+    stores::open(&Alphard, environment, &OptionValues::from(options))
 }
 
 fn changes_after(store: &dyn Engine, after: SequenceNumber) -> Vec<ChangeBatch> {

@@ -14,6 +14,7 @@ use cambium_base::{FileIdentity, StoreId};
 use cambium_index::cuckoo::CuckooIndex;
 use cambium_io::Environment;
 use cambium_io::simulated::{Generator, SimulatedDisk};
+use cambium_testkit::stores;
 use proptest::prelude::*;
 
 const PATH: &str = "/store";
@@ -81,9 +82,7 @@ fn stores_with_forged_superblocks_open_or_are_refused() {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
     let options = OptionValues::from([("size", "65536"), ("block_bytes", "512")]);
-    let store = Alphard
-        .create(&environment, Path::new(PATH), &options)
-        .unwrap();
+    let store = stores::create(&Alphard, &environment, &options);
     for number in 0..10u8 {
         store
             .put(&[number], &[number; 700], Durability::Synced)
@@ -127,9 +126,7 @@ fn forged_index_images_are_not_believed() {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
     let options = OptionValues::from([("size", "65536"), ("block_bytes", "512")]);
-    let store = Alphard
-        .create(&environment, Path::new(PATH), &options)
-        .unwrap();
+    let store = stores::create(&Alphard, &environment, &options);
     for number in 0..10u8 {
         store
             .put(&[number], &[number; 700], Durability::Synced)
@@ -153,8 +150,7 @@ fn forged_index_images_are_not_believed() {
         assert!(fork.replace_contents(path, &bytes));
         let environment = Environment::simulated(&fork, 2);
         let options = OptionValues::default();
-        let store = Alphard.open(&environment, Path::new(PATH), &options, &());
-        let store = store.unwrap();
+        let store = stores::open(&Alphard, &environment, &options);
         for number in 0..10u8 {
             let expected = (number != 3).then(|| vec![number; 700]);
             let found = store.get(&[number]).unwrap();

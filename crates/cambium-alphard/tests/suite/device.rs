@@ -5,28 +5,24 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_alphard::Alphard;
-use cambium_api::{Durability, Engine, EngineKind, OptionValues, WriteBatch};
+use cambium_api::{Durability, Engine, OptionValues, WriteBatch};
 use cambium_io::Environment;
 use cambium_io::recording::IoCounters;
 use cambium_io::simulated::SimulatedDisk;
 use cambium_testkit::counted::Counted;
+use cambium_testkit::stores;
 
-const PATH: &str = "/store";
 /// Counted here is what reaches the device; `kept.rs` counts what memory spares it.
 const UNCACHED: (&str, &str) = ("cache_bytes", "0");
 
 fn create(environment: &Environment) -> Arc<dyn Engine> {
     let options = OptionValues::from([("size", "16MiB"), UNCACHED]);
-    Alphard
-        .create(environment, Path::new(PATH), &options)
-        .unwrap()
+    stores::create(&Alphard, environment, &options)
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
     let options = OptionValues::from([UNCACHED]);
-    Alphard
-        .open(environment, Path::new(PATH), &options, &())
-        .unwrap()
+    stores::open(&Alphard, environment, &options)
 }
 
 fn accesses(counters: &IoCounters) -> (u64, u64, u64) {
@@ -210,9 +206,7 @@ fn a_store_made_without_direct_access_has_blocks_that_direct_access_takes() {
     disk.add_device(Path::new("/device"), 1 << 20, 4096);
     let environment = Environment::simulated(&disk, 1);
     let options = OptionValues::from([("device", "/device"), ("direct", "off")]);
-    let store = Alphard
-        .create(&environment, Path::new(PATH), &options)
-        .unwrap();
+    let store = stores::create(&Alphard, &environment, &options);
     store.put(b"oak", b"Quercus", Durability::Synced).unwrap();
     store.close().unwrap();
     drop(store);

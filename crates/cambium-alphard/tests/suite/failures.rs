@@ -10,30 +10,21 @@ use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk,
 };
 use cambium_io::{Environment, OpenOptions};
-use cambium_testkit::stores::entries as contents;
+use cambium_testkit::stores::{self, entries as contents};
 
 const PATH: &str = "/store";
+const BY_HAND: [(&str, &str); 2] = [("io", "sync"), ("zero_ahead", "off")];
 
 fn create(disk: &SimulatedDisk, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut all = vec![("size", "1MiB"), ("io", "sync"), ("zero_ahead", "off")];
-    all.extend(pairs);
     let environment = Environment::simulated(disk, 1);
-    let options = OptionValues::from(&all[..]);
-    Alphard
-        .create(&environment, Path::new(PATH), &options)
-        .unwrap()
+    let options = stores::options(&[&[("size", "1MiB")], &BY_HAND, pairs]);
+    stores::create(&Alphard, &environment, &options)
 }
 
 fn open(disk: &SimulatedDisk, pairs: &[(&str, &str)]) -> Result<Arc<dyn Engine>> {
-    let mut all = vec![("io", "sync"), ("zero_ahead", "off")];
-    all.extend(pairs);
     let environment = Environment::simulated(disk, 2);
-    Alphard.open(
-        &environment,
-        Path::new(PATH),
-        &OptionValues::from(&all[..]),
-        &(),
-    )
+    let options = stores::options(&[&BY_HAND, pairs]);
+    Alphard.open(&environment, Path::new(PATH), &options, &())
 }
 
 fn fail_next(disk: &SimulatedDisk, class: OperationClass, fault: Fault) {

@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cambium_alphard::Alphard;
-use cambium_api::{
-    Durability, Engine, EngineKind, Error, OptionValues, Request, Response, Result, Statistics,
-};
+use cambium_api::{Durability, Engine, Error, OptionValues, Request, Response, Result, Statistics};
 use cambium_io::{
     BatchOptions, Environment, File, FileSystem, OpenOptions, ReadBackend, SyncWriteQueue,
     WriteQueue, WriteRequest,
 };
 use cambium_testkit::layer::{FileSystemLayer, Layered};
+use cambium_testkit::stores;
 
 use crate::by_hand::ByHand;
 
@@ -108,9 +107,7 @@ impl Held {
         options.iter().for_each(|(name, value)| {
             all.set(name, value);
         });
-        let store = Alphard
-            .create(&environment, Path::new(STORE), &all)
-            .unwrap();
+        let store = stores::create(&Alphard, &environment, &all);
         // Takes space into use and begins the epoch, so that no group has to.
         store.put(b"first", b"", Durability::Synced).unwrap();
         Held {
@@ -165,9 +162,7 @@ impl Held {
     /// What lies there, as after the death of the process.
     fn opened_anew(self) -> Arc<dyn Engine> {
         drop(self.store);
-        Alphard
-            .open(&self.plain, Path::new(STORE), &OptionValues::default(), &())
-            .unwrap()
+        stores::open(&Alphard, &self.plain, &OptionValues::default())
     }
 }
 

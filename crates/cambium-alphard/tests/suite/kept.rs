@@ -8,28 +8,21 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use cambium_alphard::Alphard;
-use cambium_api::{Durability, Engine, EngineKind, OptionValues, Result, Snapshot};
+use cambium_api::{Durability, Engine, Result, Snapshot};
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_io::{Environment, File, FileSystem, OpenOptions};
 use cambium_testkit::counted::Counted;
 use cambium_testkit::layer::{FileLayer, FileSystemLayer, Layered};
-use cambium_testkit::stores::number;
-
-const PATH: &str = "/store";
+use cambium_testkit::stores::{self, number};
 
 fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut options = OptionValues::from([
+    let small = [
         ("size", "65536"),
         ("block_bytes", "512"),
         ("extend_bytes", "65536"),
         ("io", "sync"),
-    ]);
-    for (name, value) in pairs {
-        options.set(name, value);
-    }
-    Alphard
-        .create(environment, Path::new(PATH), &options)
-        .unwrap()
+    ];
+    stores::create(&Alphard, environment, &stores::options(&[&small, pairs]))
 }
 
 #[test]

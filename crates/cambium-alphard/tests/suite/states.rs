@@ -9,7 +9,7 @@ use cambium_alphard::Alphard;
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Error, OptionValues};
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, FileSystem, OpenOptions};
-use cambium_testkit::stores::entries as contents;
+use cambium_testkit::stores::{self, entries as contents};
 
 const PATH: &str = "/store";
 const DATA: &str = "/store/data";
@@ -20,9 +20,7 @@ fn options(pairs: &[(&str, &str)]) -> OptionValues {
 
 fn create(disk: &SimulatedDisk, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
     let environment = Environment::simulated(disk, 1);
-    Alphard
-        .create(&environment, Path::new(PATH), &options(pairs))
-        .unwrap()
+    stores::create(&Alphard, &environment, &options(pairs))
 }
 
 fn try_open(disk: &SimulatedDisk) -> cambium_api::Result<Arc<dyn Engine>> {
@@ -164,8 +162,7 @@ fn a_reused_extent_never_takes_synced_writes_with_it() {
                 opening.set("seeded_bug", bug);
             }
             let environment = Environment::simulated(&disk, 2);
-            let store = Alphard.open(&environment, Path::new(PATH), &opening, &());
-            let store = store.unwrap();
+            let store = stores::open(&Alphard, &environment, &opening);
             // Little is free: what is freed is reused at once.
             for number in 0..7u8 {
                 store
@@ -523,9 +520,7 @@ fn a_device_that_carries_something_is_refused_unless_forced() {
     assert!(text.contains("ext4") && text.contains("force=on"), "{text}");
     let mut forced = plain.clone();
     forced.set("force", "on");
-    let store = Alphard
-        .create(&environment, Path::new(PATH), &forced)
-        .unwrap();
+    let store = stores::create(&Alphard, &environment, &forced);
     store.put(b"oak", b"one", Durability::Synced).unwrap();
     store.close().unwrap();
     let refused = Alphard.create(&environment, Path::new("/second"), &plain);

@@ -2,13 +2,13 @@
 //! beside flushes, compactions, snapshots, rollbacks, and namespaces with the same keys.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use cambium_api::{CompactOptions, Durability, Engine, EngineKind, OptionValues, Reader, Snapshot};
+use cambium_api::{CompactOptions, Durability, Engine, OptionValues, Reader, Snapshot};
 use cambium_forest::Forest;
 use cambium_io::Environment;
+use cambium_testkit::stores;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -25,9 +25,7 @@ fn create(bug: Option<&str>) -> Arc<dyn Engine> {
         options.set("seeded_bug", bug);
     }
     let environment = Environment::memory();
-    Forest
-        .create(&environment, Path::new("/store"), &options)
-        .unwrap()
+    stores::create(&Forest, &environment, &options)
 }
 
 /// Numbers from a seed.

@@ -12,37 +12,30 @@ use cambium_api::{
 use cambium_base::{Error, Value};
 use cambium_forest::Forest;
 use cambium_io::{Environment, OpenOptions};
-use cambium_testkit::stores::threaded;
+use cambium_testkit::stores::{self, threaded};
 
-use crate::support::{Model, contents, options};
+use crate::support::{Model, SMALL_NODES, contents, options};
 
-const PATH: &str = "/s";
+const PATH: &str = "/store";
+
+const SMALL: [(&str, &str); 4] = [
+    ("write_buffer_entries", "4"),
+    ("preallocate_bytes", "4096"),
+    ("segment_bytes", "16KiB"),
+    ("compaction_least_bytes", "0"),
+];
 
 fn small() -> OptionValues {
-    options(&[
-        ("write_buffer_entries", "4"),
-        ("preallocate_bytes", "4096"),
-        ("segment_bytes", "16KiB"),
-        ("compaction_least_bytes", "0"),
-    ])
+    OptionValues::from(SMALL)
 }
 
 fn create(environment: &Environment, more: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut options = small();
-    options.set("node_bytes", "512");
-    options.set("block_bytes", "512");
-    for (name, value) in more {
-        options.set(name, value);
-    }
-    Forest
-        .create(environment, Path::new(PATH), &options)
-        .unwrap()
+    let options = stores::options(&[&SMALL, &SMALL_NODES, more]);
+    stores::create(&Forest, environment, &options)
 }
 
 fn open(environment: &Environment, options: &OptionValues) -> Arc<dyn Engine> {
-    Forest
-        .open(environment, Path::new(PATH), options, &())
-        .unwrap()
+    stores::open(&Forest, environment, options)
 }
 
 fn read(environment: &Environment, more: &[(&str, &str)]) -> Arc<dyn Engine> {

@@ -12,39 +12,32 @@ use cambium_base::{Error, SequenceNumber};
 use cambium_forest::Forest;
 use cambium_io::simulated::{CrashStyle, ProbePoints, SimulatedDisk};
 use cambium_io::{Environment, OpenOptions, StepOutcome};
-use cambium_testkit::stores::number;
+use cambium_testkit::stores::{self, number};
 
-use crate::support::{Model, contents, options};
+use crate::support::{Model, SMALL_NODES, contents};
 
 const PATH: &str = "/store";
 const KEYS: u32 = 2_000;
 const NO_CLEANING: (&str, &str) = ("compaction_threshold", "100");
 
 fn settings(more: &[(&str, &str)]) -> OptionValues {
-    let mut all = vec![
+    let all = [
         ("write_buffer_entries", "500"),
         ("preallocate_bytes", "4096"),
         ("segment_bytes", "16KiB"),
         ("compaction_least_bytes", "65536"),
         ("compaction_threshold", "30"),
     ];
-    all.extend_from_slice(more);
-    options(&all)
+    stores::options(&[&all, more])
 }
 
 fn create(environment: &Environment, more: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut options = settings(more);
-    options.set("node_bytes", "512");
-    options.set("block_bytes", "512");
-    Forest
-        .create(environment, Path::new(PATH), &options)
-        .unwrap()
+    let options = settings(&[&SMALL_NODES, more].concat());
+    stores::create(&Forest, environment, &options)
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
-    Forest
-        .open(environment, Path::new(PATH), &settings(&[]), &())
-        .unwrap()
+    stores::open(&Forest, environment, &settings(&[]))
 }
 
 /// Overwrites every key in another order, and rests until nothing is left to do.

@@ -8,6 +8,7 @@ use cambium_api::{CompactOptions, Durability, Engine, EngineKind, KeyRange, Opti
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_testkit::golden::contents;
+use cambium_testkit::stores;
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -19,9 +20,7 @@ fn create(environment: &Environment) -> Arc<dyn Engine> {
         ("compaction_threshold", "100"),
         ("node_bytes", "512"),
     ]);
-    Forest
-        .create(environment, Path::new("/s"), &options)
-        .unwrap()
+    stores::create(&Forest, environment, &options)
 }
 
 fn put(store: &dyn Engine, number: u32, value: &str) {
@@ -109,7 +108,7 @@ fn a_store_that_is_opened_for_reading_alone_replays_its_log() {
     // Not closed: the index lacks entries that are in the log.
     drop(store);
     let options = OptionValues::default();
-    let reading = Forest.open_read_only(&environment, Path::new("/s"), &options, &());
+    let reading = Forest.open_read_only(&environment, Path::new("/store"), &options, &());
     let statistics = reading.unwrap().stats().unwrap();
     assert_eq!(statistics.number("entries"), Some(40));
     assert!(statistics.number("writes_replayed") > Some(0));

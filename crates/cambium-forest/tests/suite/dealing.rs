@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::support::{Model, contents, options};
+use crate::support::{Model, SMALL_NODES, contents, options};
 use cambium_api::{
     CompactOptions, CompactReport, Durability, Engine, EngineKind, Error, Progress, ProgressSink,
 };
 use cambium_forest::Forest;
 use cambium_io::simulated::SimulatedDisk;
 use cambium_io::{Advice, Environment, OpenOptions};
+use cambium_testkit::stores;
 
 const PATH: &str = "/store";
 
@@ -25,19 +26,15 @@ const TUNING: [(&str, &str); 5] = [
 ];
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
-    let path = Path::new(PATH);
-    Forest
-        .open(environment, path, &options(&TUNING), &())
-        .unwrap()
+    stores::open(&Forest, environment, &options(&TUNING))
 }
 
 /// Small documents, written in an order that has nothing to do with their keys,
 /// among them some that are too large to be dealt.
 fn filled(environment: &Environment, documents: u32) -> (Arc<dyn Engine>, Model) {
-    let mut all = TUNING.to_vec();
-    all.extend([("node_bytes", "512"), ("block_bytes", "512")]);
-    let made = Forest.create(environment, Path::new(PATH), &options(&all));
-    let (store, mut model) = (made.unwrap(), Model::new());
+    let options = stores::options(&[&TUNING, &SMALL_NODES]);
+    let store = stores::create(&Forest, environment, &options);
+    let mut model = Model::new();
     for number in 0..documents * 5 / 4 {
         let key = format!("key {:05}", number * 1373 % documents).into_bytes();
         let bytes = if number % 500 == 0 { 20_000 } else { 60 };

@@ -21,6 +21,7 @@ use cambium_io::{Environment, FileSystem, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::record::RecordHeader;
 use cambium_testkit::mutation::{mutated, random};
+use cambium_testkit::stores;
 
 const PATH: &str = "/store";
 const NODE: usize = 512;
@@ -72,18 +73,13 @@ fn headers_and_roots_of_random_bytes_are_refused_or_read_back() {
 fn victim() -> (SimulatedDisk, PathBuf) {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
-    let mut options = OptionValues::default();
-    for (name, value) in [
+    let options = OptionValues::from([
         ("node_bytes", "512"),
         ("block_bytes", "512"),
         ("chunk_bytes", "2"),
         ("preallocate_bytes", "0"),
-    ] {
-        options.set(name, value);
-    }
-    let store = Forest
-        .create(&environment, Path::new(PATH), &options)
-        .unwrap();
+    ]);
+    let store = stores::create(&Forest, &environment, &options);
     for number in 0..1_500u32 {
         let key = format!("{}-{}", number % 20, number.wrapping_mul(7919));
         store

@@ -1,6 +1,5 @@
 //! What reaches the device: reads a document, syncs a group, blocks an open.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{Durability, Engine, EngineKind, OptionValues, WriteBatch};
@@ -9,24 +8,14 @@ use cambium_forest::format::FILE_SUFFIX;
 use cambium_io::segmented::file_of;
 use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::counted::Counted;
-
-const PATH: &str = "/store";
+use cambium_testkit::stores;
 
 fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    Forest
-        .create(environment, Path::new(PATH), &OptionValues::from(pairs))
-        .unwrap()
+    stores::create(&Forest, environment, &OptionValues::from(pairs))
 }
 
 fn open(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    Forest
-        .open(
-            environment,
-            Path::new(PATH),
-            &OptionValues::from(pairs),
-            &(),
-        )
-        .unwrap()
+    stores::open(&Forest, environment, &OptionValues::from(pairs))
 }
 
 /// Keys that share nothing but their length.

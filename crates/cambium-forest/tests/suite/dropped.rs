@@ -10,8 +10,7 @@ use cambium_io::Environment;
 fn a_store_dropped_amid_a_compaction_can_be_opened_again() {
     let environment = Environment::memory();
     let path = Path::new("/store");
-    let mut options = OptionValues::default();
-    for (name, value) in [
+    let options = OptionValues::from([
         ("write_buffer_entries", "50"),
         ("preallocate_bytes", "4096"),
         ("segment_bytes", "16KiB"),
@@ -19,9 +18,7 @@ fn a_store_dropped_amid_a_compaction_can_be_opened_again() {
         ("compaction_least_bytes", "1000"),
         ("cleaning", "off"),
         ("compaction_memory_bytes", "8192"),
-    ] {
-        options.set(name, value);
-    }
+    ]);
     let store = Forest.create(&environment, path, &options).unwrap();
     for round in 0..4u8 {
         for number in 0..200u32 {

@@ -16,7 +16,7 @@ use cambium_io::simulated::{
 use cambium_io::sync::schedule::Schedule;
 use cambium_io::sync::scheduler;
 use cambium_io::sync::thread::{self, JoinHandle};
-use cambium_testkit::stores::number;
+use cambium_testkit::stores::{self, number};
 
 const PATH: &str = "/store";
 /// Interleavings of a program.
@@ -47,9 +47,7 @@ fn store(disk: &SimulatedDisk, bug: Option<&str>) -> Arc<dyn Engine> {
     if let Some(bug) = bug {
         options.set("seeded_bug", bug);
     }
-    let store = Forest
-        .create(&environment, Path::new(PATH), &options)
-        .unwrap();
+    let store = stores::create(&Forest, &environment, &options);
     write(&*store, 1).unwrap();
     store
 }
@@ -141,9 +139,7 @@ fn grown_by_attempts(bug: Option<&str>) -> u64 {
     assert!(report.is_sound(), "{report:?}");
     assert_eq!(report.entries, 2_000);
     let none = OptionValues::default();
-    let store = Forest
-        .open(&environment, Path::new(PATH), &none, &())
-        .unwrap();
+    let store = stores::open(&Forest, &environment, &none);
     for number in 0..2_000u32 {
         let value = store.get(&number.to_be_bytes()).unwrap();
         assert_eq!(value.as_deref(), Some(&[2; 20][..]));

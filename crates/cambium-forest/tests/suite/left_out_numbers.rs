@@ -1,26 +1,21 @@
 //! A recovery leaves numbers of writes out. A compaction that reads across the place finds
 //! that no write is missing there.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cambium_api::{
-    CompactOptions, Durability, Engine, EngineKind, OptionValues, Progress, ProgressSink,
-};
+use cambium_api::{CompactOptions, Durability, Engine, OptionValues, Progress, ProgressSink};
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_testkit::stores;
 
-const PATH: &str = "/store";
 /// Documents that lie in the trie.
 const FLUSHED: u32 = 5_000;
 
 fn open(disk: &SimulatedDisk) -> Arc<dyn Engine> {
     let environment = Environment::simulated(disk, 2);
-    Forest
-        .open(&environment, Path::new(PATH), &OptionValues::default(), &())
-        .unwrap()
+    stores::open(&Forest, &environment, &OptionValues::default())
 }
 
 /// A store of which a crash left the log of a namespace, and nothing to flush.
@@ -28,8 +23,7 @@ fn crashed(dropped: bool) -> SimulatedDisk {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
     let options = OptionValues::default();
-    let store = Forest.create(&environment, Path::new(PATH), &options);
-    let store = store.unwrap();
+    let store = stores::create(&Forest, &environment, &options);
     for number in 0..FLUSHED {
         let key = number.to_be_bytes();
         store.put(&key, &[7; 300], Durability::Buffered).unwrap();

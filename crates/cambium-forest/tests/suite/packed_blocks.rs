@@ -4,13 +4,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::support::{Model, contents, options};
+use crate::support::{Model, contents};
 use cambium_api::{
     CompactOptions, Direction, Durability, Engine, EngineKind, Error, FindingKind, IterationOrder,
     KeyRange,
 };
 use cambium_forest::Forest;
 use cambium_io::{Environment, OpenOptions};
+use cambium_testkit::stores;
 
 const PATH: &str = "/store";
 const FILE: &str = "/store/000002.forest";
@@ -20,14 +21,12 @@ fn key(number: u32) -> Vec<u8> {
 }
 
 fn create(environment: &Environment, more: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut all = vec![
+    let all = [
         ("preallocate_bytes", "4096"),
         ("compaction_threshold", "100"),
         ("write_buffer_entries", "1000"),
     ];
-    all.extend_from_slice(more);
-    let made = Forest.create(environment, Path::new(PATH), &options(&all));
-    made.unwrap()
+    stores::create(&Forest, environment, &stores::options(&[&all, more]))
 }
 
 fn put(store: &dyn Engine, model: &mut Model, number: u32, bytes: usize) {
@@ -189,11 +188,7 @@ fn damage_in_a_block_is_named_and_costs_its_documents_alone() {
     file.read_exact_at(&mut byte, damaged + 1_000).unwrap();
     file.write_at(&[byte[0] ^ 1], damaged + 1_000).unwrap();
     let none = Default::default();
-    let open = || {
-        Forest
-            .open(&environment, Path::new(PATH), &none, &())
-            .unwrap()
-    };
+    let open = || stores::open(&Forest, &environment, &none);
     let store = open();
     let mut lost = Vec::new();
     for (key, value) in &model {

@@ -4,20 +4,17 @@
 //! compactions and openings after a process died.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{
-    CompactOptions, Direction, Durability, Engine, EngineKind, KeyRange, OptionValues, Reader,
-    Snapshot,
+    CompactOptions, Direction, Durability, Engine, KeyRange, OptionValues, Reader, Snapshot,
 };
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_testkit::stores;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-
-const PATH: &str = "/store";
 
 /// A run goes into the trie after many small buffers; compactions come by themselves.
 const OPTIONS: [(&str, &str); 5] = [
@@ -131,9 +128,7 @@ fn conforms(seed: u64, met: &mut Met) {
     let mut disk = SimulatedDisk::new(seed);
     let options = OptionValues::from(OPTIONS);
     let environment = Environment::simulated(&disk, seed);
-    let mut store: Arc<dyn Engine> = Forest
-        .create(&environment, Path::new(PATH), &options)
-        .unwrap();
+    let mut store: Arc<dyn Engine> = stores::create(&Forest, &environment, &options);
     let mut model = Model::new();
     let mut snapshots: Vec<(Arc<dyn Snapshot>, Model)> = Vec::new();
     let mut draw = Draw(seed);
@@ -149,9 +144,7 @@ fn conforms(seed: u64, met: &mut Met) {
                 disk = disk.crash(CrashStyle::Everything, seed);
                 let environment = Environment::simulated(&disk, seed + number);
                 let tuning = OptionValues::from([("write_buffer_entries", "120")]);
-                store = Forest
-                    .open(&environment, Path::new(PATH), &tuning, &())
-                    .unwrap();
+                store = stores::open(&Forest, &environment, &tuning);
             }
             2 => {
                 snapshots.push((store.snapshot().unwrap(), model.clone()));

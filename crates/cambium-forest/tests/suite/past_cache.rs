@@ -1,21 +1,18 @@
 //! A compaction that writes its file past the page cache, failed and crashed
 //! everywhere, with a writer and a snapshot beside it, held against a model.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use crate::support::{Model, contents};
+use crate::support::{Model, SMALL_NODES, contents};
 use cambium_api::{
-    CompactOptions, CompactReport, Durability, Engine, EngineKind, Error, OptionValues, Progress,
-    ProgressSink,
+    CompactOptions, CompactReport, Durability, Engine, Error, OptionValues, Progress, ProgressSink,
 };
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, OperationClass, ProbePoints, SimulatedDisk,
 };
-
-const PATH: &str = "/store";
+use cambium_testkit::stores;
 
 /// So small that a store of some kilobytes is many windows and many writes.
 const TUNING: [(&str, &str); 6] = [
@@ -28,19 +25,17 @@ const TUNING: [(&str, &str); 6] = [
 ];
 
 fn options(more: &[(&str, &str)]) -> OptionValues {
-    crate::support::options(&[&TUNING, more].concat())
+    stores::options(&[&TUNING, more])
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
-    let opened = Forest.open(environment, Path::new(PATH), &options(&[]), &());
-    opened.unwrap()
+    stores::open(&Forest, environment, &options(&[]))
 }
 
 /// A store of which half is stale, and what is in it.
 fn filled(environment: &Environment) -> (Arc<dyn Engine>, Model) {
-    let options = options(&[("node_bytes", "512"), ("block_bytes", "512")]);
-    let made = Forest.create(environment, Path::new(PATH), &options);
-    let (store, mut model) = (made.unwrap(), Model::new());
+    let store = stores::create(&Forest, environment, &options(&SMALL_NODES));
+    let mut model = Model::new();
     for number in 0..240u32 {
         let key = format!("key {:03}", number * 7 % 120).into_bytes();
         let bytes = [0, 10, 100, 700, 2000][number as usize % 5];

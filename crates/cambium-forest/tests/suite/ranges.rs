@@ -6,40 +6,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use cambium_api::{
-    CompactOptions, Direction, Durability, Engine, EngineKind, KeyRange, OptionValues, Reader,
-    Snapshot,
+    CompactOptions, Direction, Durability, Engine, EngineKind, KeyRange, Reader, Snapshot,
 };
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_testkit::stores;
 
-use crate::support::{Model, contents, options};
+use crate::support::{Model, SMALL_NODES, contents, options};
 
 const PATH: &str = "/store";
 
-fn settings() -> OptionValues {
-    options(&[
-        ("write_buffer_entries", "64"),
-        ("preallocate_bytes", "4096"),
-        ("segment_bytes", "16KiB"),
-        ("compaction_least_bytes", "16384"),
-    ])
-}
+const SETTINGS: [(&str, &str); 4] = [
+    ("write_buffer_entries", "64"),
+    ("preallocate_bytes", "4096"),
+    ("segment_bytes", "16KiB"),
+    ("compaction_least_bytes", "16384"),
+];
 
 fn create(environment: &Environment, more: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut options = settings();
-    options.set("node_bytes", "512");
-    options.set("block_bytes", "512");
-    for (name, value) in more {
-        options.set(name, value);
-    }
-    let path = Path::new(PATH);
-    Forest.create(environment, path, &options).unwrap()
+    let options = stores::options(&[&SETTINGS, &SMALL_NODES, more]);
+    stores::create(&Forest, environment, &options)
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
-    let path = Path::new(PATH);
-    Forest.open(environment, path, &settings(), &()).unwrap()
+    stores::open(&Forest, environment, &options(&SETTINGS))
 }
 
 /// Small numbers in a row that looks like none.
@@ -223,7 +214,9 @@ fn a_crash_keeps_a_range_that_was_synced() {
         drop(store);
         check(&environment);
         let path = Path::new(PATH);
-        let report = Forest.repair(&environment, path, &settings(), &()).unwrap();
+        let report = Forest
+            .repair(&environment, path, &options(&SETTINGS), &())
+            .unwrap();
         assert!(report.is_sound(), "{report:?}");
         expect(&*open(&environment), &model, &mut numbers);
     }

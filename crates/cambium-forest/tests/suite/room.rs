@@ -1,14 +1,13 @@
 //! Room on the disk: a compaction takes no more than the statistics said beforehand, and a
 //! store that has filled its disk opens, deletes, and gives space back.
 
-use std::path::Path;
-
 use crate::support::options;
-use cambium_api::{CompactOptions, Durability, Engine, EngineKind};
+use cambium_api::{CompactOptions, Durability, Engine};
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_testkit::Subject;
 use cambium_testkit::full_disk::fill_and_empty;
+use cambium_testkit::stores;
 
 const KEYS: u64 = 3_000;
 
@@ -32,9 +31,7 @@ fn what_is_said_is_enough_however_little_memory_there_is() {
             ("segment_bytes", "16KiB"),
             ("compaction_memory_bytes", memory),
         ];
-        let store = Forest
-            .create(&environment, Path::new("/store"), &options(&tuning))
-            .unwrap();
+        let store = stores::create(&Forest, &environment, &options(&tuning));
         fill(&*store);
         // So that what is buffered is not counted beside what is live.
         store.create_named_snapshot("flushes").unwrap();
@@ -69,9 +66,7 @@ fn a_small_store_takes_little_of_a_disk_whatever_its_options_are() {
     disk.set_capacity(Some(128 << 20));
     let environment = Environment::simulated(&disk, 1);
     let tuning = [("compaction_least_bytes", "1125899906842623")];
-    let store = Forest
-        .create(&environment, Path::new("/store"), &options(&tuning))
-        .unwrap();
+    let store = stores::create(&Forest, &environment, &options(&tuning));
     for number in 0..1_150_u64 {
         let key = number.to_be_bytes();
         store.put(&key, &[7; 100_000], Durability::Written).unwrap();

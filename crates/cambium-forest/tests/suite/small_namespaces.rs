@@ -1,13 +1,12 @@
 //! Thousands of namespaces of a few keys: their tries share the runs of nodes, so that
 //! a file that was compacted is live but for little, and none is begun again.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{CompactOptions, Durability, Engine, EngineKind, OptionValues};
+use cambium_api::{CompactOptions, Durability, Engine, OptionValues};
 use cambium_forest::Forest;
 use cambium_io::{Environment, StepOutcome};
-use cambium_testkit::stores::number;
+use cambium_testkit::stores::{self, number};
 
 const NAMESPACES: u32 = 1500;
 const NODE: u64 = 4096;
@@ -22,9 +21,7 @@ fn store(environment: &Environment) -> Arc<dyn Engine> {
         ("segment_bytes", "16KiB"),
         ("compaction_least_bytes", "65536"),
     ]);
-    let store = Forest
-        .create(environment, Path::new("/s"), &options)
-        .unwrap();
+    let store = stores::create(&Forest, environment, &options);
     for number in 0..NAMESPACES {
         let namespace = store.namespace(&name(number)).unwrap();
         for key in 0..3u32 {
@@ -55,9 +52,7 @@ fn a_compacted_file_of_small_namespaces_is_live() {
     assert_eq!(number(&*store, "compactions"), compactions);
     // And what lies in shared runs reads back, in this opening and in another.
     drop(store);
-    let store = Forest
-        .open(&environment, Path::new("/s"), &OptionValues::default(), &())
-        .unwrap();
+    let store = stores::open(&Forest, &environment, &OptionValues::default());
     assert_eq!(store.check(&()).unwrap().findings, []);
     for number in 0..NAMESPACES {
         let namespace = store.namespace(&name(number)).unwrap();

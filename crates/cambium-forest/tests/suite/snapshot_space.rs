@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, KeyRange, OptionValues};
 use cambium_forest::Forest;
 use cambium_io::{Environment, StepOutcome};
-use cambium_testkit::stores::number;
+use cambium_testkit::stores::{self, number};
 
 const MIB: u64 = 1 << 20;
 
@@ -25,9 +25,7 @@ fn options(threshold: &str) -> OptionValues {
 fn store() -> Arc<dyn Engine> {
     let options = options("50");
     let environment = Environment::memory();
-    let store = Forest
-        .create(&environment, Path::new("/s"), &options)
-        .unwrap();
+    let store = stores::create(&Forest, &environment, &options);
     // 8 MiB under a snapshot, and all of it deleted.
     fill(&*store, 0..1024);
     store.create_named_snapshot("full").unwrap();
@@ -100,7 +98,7 @@ fn two_snapshots_of_the_same_state_count_once() {
 fn what_is_overwritten_under_a_snapshot_starts_no_compaction_in_this_opening_or_the_next() {
     let options = options("30");
     let environment = Environment::memory();
-    let path = Path::new("/s");
+    let path = Path::new("/store");
     let mut store = Forest.create(&environment, path, &options).unwrap();
     fill(&*store, 0..1024);
     store.create_named_snapshot("full").unwrap();
@@ -129,9 +127,7 @@ fn what_is_overwritten_under_a_snapshot_starts_no_compaction_in_this_opening_or_
 fn what_snapshots_share_is_read_and_written_once() {
     let environment = Environment::memory();
     let options = options("100");
-    let store = Forest
-        .create(&environment, Path::new("/s"), &options)
-        .unwrap();
+    let store = stores::create(&Forest, &environment, &options);
     fill(&*store, 0..512);
     for round in 0..8u32 {
         store
@@ -167,9 +163,7 @@ fn what_snapshots_share_is_read_and_written_once() {
 fn a_store_that_is_empty_but_for_a_snapshot_comes_to_rest() {
     let environment = Environment::memory();
     let options = options("30");
-    let store = Forest
-        .create(&environment, Path::new("/s"), &options)
-        .unwrap();
+    let store = stores::create(&Forest, &environment, &options);
     let gone = store.namespace("gone").unwrap();
     for round in 0..5u32 {
         for key in 0..256u32 {
@@ -198,9 +192,7 @@ fn a_store_that_is_empty_but_for_a_snapshot_comes_to_rest() {
 fn snapshots_that_come_and_go_do_not_keep_compactions_from_beginning() {
     let environment = Environment::memory();
     let options = options("30");
-    let store = Forest
-        .create(&environment, Path::new("/s"), &options)
-        .unwrap();
+    let store = stores::create(&Forest, &environment, &options);
     store.create_named_snapshot("0").unwrap();
     // Between any two steps of the background one is dropped.
     for round in 1..1500u32 {

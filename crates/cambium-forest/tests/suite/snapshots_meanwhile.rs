@@ -1,16 +1,16 @@
 //! Named snapshots that are made while a compaction runs: each has the state at which
 //! it was made, and however many there are, the compaction ends.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::support::{Model, contents, options};
-use cambium_api::{CompactOptions, Durability, Engine, EngineKind, Progress, ProgressSink};
+use crate::support::{Model, SMALL_NODES, contents, options};
+use cambium_api::{CompactOptions, Durability, Engine, Progress, ProgressSink};
 use cambium_forest::Forest;
 use cambium_io::simulated::{CrashStyle, Moment, ProbePoints, SimulatedDisk};
 use cambium_io::{Environment, SystemClock};
+use cambium_testkit::stores;
 
 /// So small that a compaction is many steps.
 const TUNING: [(&str, &str); 6] = [
@@ -24,12 +24,8 @@ const TUNING: [(&str, &str); 6] = [
 const SIDE: &str = "side";
 
 fn create(environment: &Environment, besides: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut all = TUNING.to_vec();
-    all.extend([("node_bytes", "512"), ("block_bytes", "512")]);
-    all.extend(besides);
-    Forest
-        .create(environment, Path::new("/s"), &options(&all))
-        .unwrap()
+    let options = stores::options(&[&TUNING, &SMALL_NODES, besides]);
+    stores::create(&Forest, environment, &options)
 }
 
 /// What two namespaces should hold; the second one may not be there.
@@ -240,9 +236,7 @@ fn a_crash_beside_a_snapshot_and_a_compaction_keeps_what_was_kept() {
                 }
                 let style = CrashStyle::ALL[*count % CrashStyle::ALL.len()];
                 let environment = Environment::simulated(&image.crash(style, *count as u64), 7);
-                let again = Forest
-                    .open(&environment, Path::new("/s"), &options(&TUNING), &())
-                    .unwrap();
+                let again = stores::open(&Forest, &environment, &options(&TUNING));
                 // The last one may be on its way in the image.
                 let named = again.list_named_snapshots().unwrap();
                 assert!(named.len() + 1 >= kept.len(), "{style:?}");

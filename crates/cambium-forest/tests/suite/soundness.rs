@@ -14,6 +14,7 @@ use cambium_forest::format::{ROOT_BYTES, Root};
 use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, ProbePoints, SimulatedDisk};
 use cambium_testkit::golden::contents;
+use cambium_testkit::stores;
 
 const PATH: &str = "/store";
 
@@ -30,10 +31,7 @@ const SMALL: [(&str, &str); 4] = [
 
 fn create(disk: &SimulatedDisk) -> Arc<dyn Engine> {
     let environment = Environment::simulated(disk, 1);
-    let path = Path::new(PATH);
-    Forest
-        .create(&environment, path, &OptionValues::from(SMALL))
-        .unwrap()
+    stores::create(&Forest, &environment, &OptionValues::from(SMALL))
 }
 
 fn open(disk: &SimulatedDisk) -> Result<Arc<dyn Engine>> {
@@ -414,9 +412,7 @@ fn changed(changes: fn(&dyn Engine), tuning: &[(&str, &str)]) -> (SimulatedDisk,
     for (name, value) in tuning {
         options.set(name, value);
     }
-    let store = Forest
-        .open(&environment, Path::new(PATH), &options, &())
-        .unwrap();
+    let store = stores::open(&Forest, &environment, &options);
     changes(&*store);
     let entries = contents(&*store);
     store.close().unwrap();

@@ -10,6 +10,7 @@ use cambium_forest::seeded_bug::SeededBug;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::golden::contents;
+use cambium_testkit::stores;
 
 const PATH: &str = "/store";
 
@@ -20,16 +21,12 @@ const SMALL: [(&str, &str); 3] = [
 ];
 
 fn create(environment: &Environment) -> Arc<dyn Engine> {
-    let path = Path::new(PATH);
-    Forest
-        .create(environment, path, &OptionValues::from(SMALL))
-        .unwrap()
+    stores::create(&Forest, environment, &OptionValues::from(SMALL))
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
-    let path = Path::new(PATH);
     let tuning = OptionValues::from([("write_buffer_entries", "8")]);
-    Forest.open(environment, path, &tuning, &()).unwrap()
+    stores::open(&Forest, environment, &tuning)
 }
 
 fn put(store: &dyn Engine, key: &str, value: &str) {
@@ -154,9 +151,7 @@ fn space_comes_back(cleaning: &str, counted: &str) {
         ("segment_bytes", "16KiB"),
         ("write_buffer_entries", "64"),
     ]);
-    let store = Forest
-        .create(&environment, Path::new(PATH), &tuning)
-        .unwrap();
+    let store = stores::create(&Forest, &environment, &tuning);
     let mut largest = 0;
     for round in 0..300u32 {
         for key in 0..20u32 {
@@ -208,9 +203,7 @@ fn number_after_a_crash(bug: Option<&str>) -> (u64, u64) {
     if let Some(bug) = bug {
         tuning.set("seeded_bug", bug);
     }
-    let store = Forest
-        .open(&environment, Path::new(PATH), &tuning, &())
-        .unwrap();
+    let store = stores::open(&Forest, &environment, &tuning);
     assert_eq!(text(&*store, "a").as_deref(), Some("kept"));
     let given = store.put(b"b", b"new", Durability::Written).unwrap();
     (lost.0, given.0)
@@ -239,9 +232,7 @@ fn survives_a_full_disk(bug: Option<&str>) -> bool {
     if let Some(bug) = bug {
         tuning.set("seeded_bug", bug);
     }
-    let store = Forest
-        .create(&environment, Path::new(PATH), &tuning)
-        .unwrap();
+    let store = stores::create(&Forest, &environment, &tuning);
     let mut expected = std::collections::BTreeMap::new();
     let (mut refused, mut flushes) = (0, 0);
     for round in 0..2000u32 {

@@ -13,6 +13,7 @@ use cambium_io::simulated::SimulatedDisk;
 use cambium_io::sync::schedule::Schedule;
 use cambium_io::sync::scheduler;
 use cambium_io::sync::thread;
+use cambium_testkit::stores;
 
 fn overwrite(store: &dyn Engine) {
     for round in 0..40u8 {
@@ -31,9 +32,7 @@ fn what_the_background_cannot_compact_is_told() {
         ("preallocate_bytes", "4096"),
         ("segment_bytes", "16KiB"),
     ];
-    let store = Forest
-        .create(&environment, Path::new("/store"), &options(&tuning))
-        .unwrap();
+    let store = stores::create(&Forest, &environment, &options(&tuning));
     overwrite(&*store);
     store.create_named_snapshot("monday").unwrap();
     assert_eq!(store.stats().unwrap().number("failed_compactions"), Some(0));

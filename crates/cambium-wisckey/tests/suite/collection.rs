@@ -13,7 +13,7 @@ use cambium_api::{
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::golden::contents;
-use cambium_testkit::stores::threaded;
+use cambium_testkit::stores::{self, threaded};
 use cambium_wisckey::Wisckey;
 
 use crate::support::work_until_idle;
@@ -35,16 +35,8 @@ fn small() -> OptionValues {
     ])
 }
 
-fn opening() -> OptionValues {
-    let mut options = small();
-    options.take("block_bytes");
-    options
-}
-
 fn create(environment: &Environment) -> Arc<dyn Engine> {
-    Wisckey
-        .create(environment, Path::new(FOLDER), &small())
-        .unwrap()
+    stores::create(&Wisckey, environment, &small())
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -137,9 +129,7 @@ fn compaction_leaves_nothing_but_what_is_live_and_scans_become_sequential() {
     let amplification = ratio(&*store, "space_amplification");
     assert!(amplification < 1.1, "{amplification}");
     store.close().unwrap();
-    let store = Wisckey
-        .open(&environment, Path::new(FOLDER), &opening(), &())
-        .unwrap();
+    let store = stores::open(&Wisckey, &environment, &small());
     is_same(&*store, &state);
 }
 
@@ -182,9 +172,7 @@ fn what_is_deleted_or_overwritten_during_a_collection_stays_so() {
         // Also after a crash: what a recovery replays is not older than what
         // was collected.
         drop(store);
-        let store = Wisckey
-            .open(&environment, Path::new(FOLDER), &opening(), &())
-            .unwrap();
+        let store = stores::open(&Wisckey, &environment, &small());
         is_same(&*store, &state);
     }
 }
@@ -268,8 +256,7 @@ fn a_full_disk_stops_collection_and_loses_nothing() {
     let environment = Environment::simulated(&disk, 1);
     let mut options = small();
     options.set("reserve_bytes", "0");
-    let store = Wisckey.create(&environment, Path::new(FOLDER), &options);
-    let store = store.unwrap();
+    let store = stores::create(&Wisckey, &environment, &options);
     let mut state = State::new();
     for round in 0..4 {
         fill(&*store, &mut state, 150, round);
@@ -341,7 +328,7 @@ fn repair_keeps_all_but_the_value_that_is_damaged() {
             .unwrap()
             .is_sound()
     );
-    let store = Wisckey.open(&environment, folder, &opening(), &()).unwrap();
+    let store = Wisckey.open(&environment, folder, &small(), &()).unwrap();
     let left = contents(&*store);
     assert_eq!(left.len(), 100 - lost);
     assert!(left.iter().all(|(key, value)| state[key] == *value));
@@ -371,7 +358,7 @@ fn repair_builds_a_lost_tree_anew_from_the_value_log() {
         environment.file_system.remove(&path).unwrap();
     }
     let folder = Path::new(FOLDER);
-    assert!(Wisckey.open(&environment, folder, &opening(), &()).is_err());
+    assert!(Wisckey.open(&environment, folder, &small(), &()).is_err());
     let report = Wisckey
         .repair(&environment, folder, &Default::default(), &())
         .unwrap();
@@ -380,7 +367,7 @@ fn repair_builds_a_lost_tree_anew_from_the_value_log() {
         report.findings.iter().any(|finding| damage(&finding)),
         "{report:?}"
     );
-    let store = Wisckey.open(&environment, folder, &opening(), &()).unwrap();
+    let store = Wisckey.open(&environment, folder, &small(), &()).unwrap();
     is_same(&*store, &state);
     let people = store.namespace("people").unwrap();
     assert_eq!(people.get(b"ada").unwrap().unwrap(), b"lovelace");
@@ -413,7 +400,7 @@ fn repair_makes_a_damaged_marker_anew() {
                 damage(&environment, &folder.join(copy), 30);
             }
         }
-        assert!(Wisckey.open(&environment, folder, &opening(), &()).is_err());
+        assert!(Wisckey.open(&environment, folder, &small(), &()).is_err());
         let report = Wisckey
             .repair(&environment, folder, &Default::default(), &())
             .unwrap();
@@ -425,7 +412,7 @@ fn repair_makes_a_damaged_marker_anew() {
                 .unwrap()
                 .is_sound()
         );
-        let store = Wisckey.open(&environment, folder, &opening(), &()).unwrap();
+        let store = Wisckey.open(&environment, folder, &small(), &()).unwrap();
         assert_eq!(
             contents(&*store),
             state.clone().into_iter().collect::<Vec<_>>()
@@ -441,8 +428,7 @@ fn segments_full_of_what_is_live_are_left_alone() {
     let mut options = small();
     options.set("segment_bytes", "4096");
     options.set("space_limit", "110");
-    let store = Wisckey.create(&environment, Path::new(FOLDER), &options);
-    let store = store.unwrap();
+    let store = stores::create(&Wisckey, &environment, &options);
     let mut state = State::new();
     fill(&*store, &mut state, 300, 0);
     for round in 1..4 {
@@ -483,8 +469,7 @@ fn a_rate_that_is_too_low_does_not_let_space_grow() {
     let mut options = small();
     // A byte a second, and the clock stands still: what goes on is beyond the limit.
     options.set("collection_rate", "1");
-    let store = Wisckey.create(&environment, Path::new(FOLDER), &options);
-    let store = store.unwrap();
+    let store = stores::create(&Wisckey, &environment, &options);
     let mut state = State::new();
     fill(&*store, &mut state, 300, 0);
     let mut random = Generator::new(1);

@@ -7,6 +7,7 @@ use cambium_api::{Durability, EngineKind, OptionValues};
 use cambium_io::Environment;
 use cambium_io::simulated::{ErrorNumber, Fault, FaultRule, OperationClass, SimulatedDisk};
 use cambium_testkit::golden::contents;
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
 const FOLDER: &str = "/store";
@@ -29,9 +30,7 @@ fn options() -> OptionValues {
 /// failed.
 fn write_until_failure(disk: &SimulatedDisk, rule: FaultRule) -> (u64, bool) {
     let environment = Environment::simulated(disk, 1);
-    let store = Wisckey
-        .create(&environment, Path::new(FOLDER), &options())
-        .unwrap();
+    let store = stores::create(&Wisckey, &environment, &options());
     disk.inject(rule);
     let mut synced = 0;
     for number in 0u64..80 {
@@ -89,9 +88,7 @@ fn what_was_synced_is_there_and_sound_after_a_failed_sync() {
                 .repair(&again, path, &Default::default(), &())
                 .unwrap();
             assert!(report.is_sound(), "{case}: {report:?}");
-            let mut opening = options();
-            opening.take("block_bytes");
-            let open = |environment| Wisckey.open(environment, path, &opening, &()).unwrap();
+            let open = |environment| stores::open(&Wisckey, environment, &options());
             let (store, mended) = (open(&environment), open(&again));
             let there = contents(&*store);
             assert!(there.len() as u64 >= synced, "{case}: {}", there.len());

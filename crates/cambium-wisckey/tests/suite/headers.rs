@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use cambium_api::{Durability, EngineKind, OptionValues};
 use cambium_io::Environment;
 use cambium_io::simulated::SimulatedDisk;
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
 const FOLDER: &str = "/store";
@@ -14,9 +15,7 @@ const KEYS: u32 = 100;
 fn victim() -> (SimulatedDisk, PathBuf) {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
-    let store = Wisckey
-        .create(&environment, Path::new(FOLDER), &OptionValues::default())
-        .unwrap();
+    let store = stores::create(&Wisckey, &environment, &OptionValues::default());
     for number in 0..KEYS {
         store
             .put(&number.to_be_bytes(), &[7; 100], Durability::Synced)

@@ -9,6 +9,7 @@ use std::path::Path;
 use cambium_api::{Durability, Engine, EngineKind, OptionValues};
 use cambium_io::Environment;
 use cambium_io::simulated::{Generator, SimulatedDisk};
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
 use crate::support::options_of;
@@ -60,9 +61,7 @@ fn stale(store: &dyn Engine, versions: &[u32]) -> Option<String> {
 /// Overwrites skewed keys, a small step of background work after each few.
 fn first_stale(changes: &[(&str, &str)], seed: u64) -> Option<String> {
     let environment = Environment::simulated(&SimulatedDisk::new(seed), seed);
-    let store = Wisckey
-        .create(&environment, Path::new(FOLDER), &options(changes))
-        .unwrap();
+    let store = stores::create(&Wisckey, &environment, &options(changes));
     let mut random = Generator::new(seed);
     let mut versions = vec![0; KEYS as usize];
     for number in 0..KEYS {

@@ -13,6 +13,7 @@ use cambium_io::sync::schedule::Schedule;
 use cambium_io::sync::scheduler::run;
 use cambium_io::sync::thread;
 use cambium_testkit::golden::contents;
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
 use crate::support::{number, options_of};
@@ -22,7 +23,8 @@ const KEYS: u32 = 300;
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-const SMALL: [(&str, &str); 7] = [
+const SMALL: [(&str, &str); 8] = [
+    ("block_bytes", "512"),
     ("segment_bytes", "4096"),
     ("replay_bytes", "4096"),
     ("preallocate_bytes", "4096"),
@@ -38,10 +40,7 @@ fn options(changes: &[(&str, &str)]) -> OptionValues {
 
 fn create(disk: &SimulatedDisk, changes: &[(&str, &str)]) -> Arc<dyn Engine> {
     let environment = Environment::simulated(disk, 1);
-    let mut options = options(changes);
-    options.set("block_bytes", "512");
-    let made = Wisckey.create(&environment, Path::new(FOLDER), &options);
-    made.unwrap()
+    stores::create(&Wisckey, &environment, &options(changes))
 }
 
 fn open(disk: &SimulatedDisk, changes: &[(&str, &str)]) -> cambium_api::Result<Arc<dyn Engine>> {

@@ -1,18 +1,17 @@
 //! Namespaces that are dropped: quickly, for good, and with all their space.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{CompactOptions, Durability, Engine, EngineKind, OptionValues};
+use cambium_api::{CompactOptions, Durability, Engine, OptionValues};
 use cambium_io::Environment;
 use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
 use crate::support::options_of;
 
-const FOLDER: &str = "/store";
-
-const SMALL: [(&str, &str); 6] = [
+const SMALL: [(&str, &str); 7] = [
+    ("block_bytes", "512"),
     ("segment_bytes", "8192"),
     ("replay_bytes", "8192"),
     ("preallocate_bytes", "4096"),
@@ -27,16 +26,12 @@ fn options(changes: &[(&str, &str)]) -> OptionValues {
 
 fn create(disk: &SimulatedDisk, changes: &[(&str, &str)]) -> Arc<dyn Engine> {
     let environment = Environment::simulated(disk, 1);
-    let mut options = options(changes);
-    options.set("block_bytes", "512");
-    let made = Wisckey.create(&environment, Path::new(FOLDER), &options);
-    made.unwrap()
+    stores::create(&Wisckey, &environment, &options(changes))
 }
 
 fn open(disk: &SimulatedDisk, changes: &[(&str, &str)]) -> Arc<dyn Engine> {
     let environment = Environment::simulated(disk, 2);
-    let opened = Wisckey.open(&environment, Path::new(FOLDER), &options(changes), &());
-    opened.unwrap()
+    stores::open(&Wisckey, &environment, &options(changes))
 }
 
 fn fill(space: &dyn Engine, keys: u32) {

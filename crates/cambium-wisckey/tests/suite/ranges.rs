@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{
-    CompactOptions, Cursor, Direction, Durability, Engine, EngineKind, Entry, IterationOrder,
-    KeyRange, OptionValues,
+    CompactOptions, Cursor, Direction, Durability, Engine, Entry, IterationOrder, KeyRange,
+    OptionValues,
 };
 use cambium_io::simulated::SimulatedDisk;
 use cambium_io::{Environment, OpenOptions};
+use cambium_testkit::stores;
 use cambium_testkit::stores::threaded;
 use cambium_wisckey::Wisckey;
 
@@ -40,8 +41,7 @@ fn filled(environment: &Environment, way: &str) -> (Arc<dyn Engine>, State) {
 }
 
 fn filled_with(environment: &Environment, options: &OptionValues) -> (Arc<dyn Engine>, State) {
-    let folder = Path::new(FOLDER);
-    let store = Wisckey.create(environment, folder, options).unwrap();
+    let store = stores::create(&Wisckey, environment, options);
     let mut state = State::new();
     for number in 0..KEYS {
         let key = format!("{:05}", number * 7919 % 10_007).into_bytes();
@@ -241,9 +241,7 @@ fn a_damaged_value_answers_when_its_turn_comes_and_is_gone_past() {
         let path = folder.join(&segment.name);
         let file = file_system.open(&path, OpenOptions::WRITE).unwrap();
         file.write_at(&[0xa5; 16], 10_000).unwrap();
-        let mut opening = options(way);
-        opening.take("block_bytes");
-        let store = Wisckey.open(&environment, folder, &opening, &()).unwrap();
+        let store = stores::open(&Wisckey, &environment, &options(way));
         for direction in [Direction::Forward, Direction::Reverse] {
             let mut expected: Vec<_> = state.clone().into_iter().collect();
             if direction == Direction::Reverse {

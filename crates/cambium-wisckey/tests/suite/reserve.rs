@@ -13,6 +13,7 @@ use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::Subject;
 use cambium_testkit::full_disk::fill_and_empty;
 use cambium_testkit::golden::contents;
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
 use crate::support::number;
@@ -134,9 +135,7 @@ fn full(seed: u64) -> (SimulatedDisk, Environment, Arc<dyn Engine>, State) {
     let disk = SimulatedDisk::new(seed);
     disk.set_capacity(Some(6 << 20));
     let environment = Environment::simulated(&disk, seed);
-    let store = Wisckey
-        .create(&environment, Path::new(FOLDER), &small())
-        .unwrap();
+    let store = stores::create(&Wisckey, &environment, &small());
     let mut state = State::new();
     fill_with_puts(&*store, &mut state);
     take_the_rest(&environment, Path::new("/filler"));
@@ -144,9 +143,7 @@ fn full(seed: u64) -> (SimulatedDisk, Environment, Arc<dyn Engine>, State) {
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
-    Wisckey
-        .open(environment, Path::new(FOLDER), &small(), &())
-        .unwrap()
+    stores::open(&Wisckey, environment, &small())
 }
 
 fn is_sound(environment: &Environment) {
@@ -176,8 +173,7 @@ fn a_disk_that_is_full_again_and_again_has_room_each_time() {
         let disk = SimulatedDisk::new(7);
         disk.set_capacity(Some(kibibytes << 10));
         let environment = Environment::simulated(&disk, 7);
-        let store = Wisckey.create(&environment, Path::new(FOLDER), &small());
-        let store = store.unwrap();
+        let store = stores::create(&Wisckey, &environment, &small());
         let mut state = State::new();
         fill_with_puts(&*store, &mut state);
         for _ in 0..3 {
@@ -194,8 +190,7 @@ fn without_a_reserve_a_full_disk_takes_no_delete() {
     let environment = Environment::simulated(&disk, 1);
     let mut options = small();
     options.set("reserve_bytes", "0");
-    let store = Wisckey.create(&environment, Path::new(FOLDER), &options);
-    let store = store.unwrap();
+    let store = stores::create(&Wisckey, &environment, &options);
     let mut state = State::new();
     fill_with_puts(&*store, &mut state);
     take_the_rest(&environment, Path::new("/filler"));
@@ -288,8 +283,7 @@ fn power_may_fail_at_any_point_while_room_is_made() {
 fn a_reserve_that_a_copy_has_left_out_is_no_reserve() {
     let disk = SimulatedDisk::new(6);
     let environment = Environment::simulated(&disk, 6);
-    let store = Wisckey.create(&environment, Path::new(FOLDER), &small());
-    let store = store.unwrap();
+    let store = stores::create(&Wisckey, &environment, &small());
     store.put(b"oak", b"acorn", Durability::Synced).unwrap();
     let held = number(&*store, "reserve_bytes");
     assert!(held > 0);

@@ -12,6 +12,7 @@ use cambium_api::{
 use cambium_io::Environment;
 use cambium_io::simulated::SimulatedDisk;
 use cambium_testkit::golden::contents;
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
 use crate::support::number;
@@ -23,8 +24,7 @@ type State = BTreeMap<Vec<u8>, Vec<u8>>;
 /// A store of unique keys, written in no order.
 fn scattered(environment: &Environment) -> (Arc<dyn Engine>, State) {
     let options = OptionValues::from([("segment_bytes", "64KiB"), ("inline_bytes", "8")]);
-    let folder = Path::new("/store");
-    let store = Wisckey.create(environment, folder, &options).unwrap();
+    let store = stores::create(&Wisckey, environment, &options);
     let mut state = State::new();
     for number in 0..KEYS {
         // Multiplied by an odd number: each key once.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use cambium_api::{Durability, Engine, EngineKind, KeyRange, OptionValues};
 use cambium_io::simulated::SimulatedDisk;
 use cambium_io::{Environment, FileKind, FileSystem};
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
-const FOLDER: &str = "/store";
 const KEYS: u64 = 2000;
 
 fn options() -> OptionValues {
@@ -30,9 +30,7 @@ fn filled(environment: &Environment) -> Arc<dyn Engine> {
 }
 
 fn filled_with(environment: &Environment, options: &OptionValues) -> Arc<dyn Engine> {
-    let store = Wisckey
-        .create(environment, Path::new(FOLDER), options)
-        .unwrap();
+    let store = stores::create(&Wisckey, environment, options);
     for number in 0..KEYS {
         store
             .put(&key(number), &[number as u8; 500], Durability::Written)
@@ -86,11 +84,7 @@ fn deletes_of_an_earlier_opening_give_their_space_back() {
         store.delete(&key(number), Durability::Written).unwrap();
     }
     store.close().unwrap();
-    let mut opening = options();
-    opening.take("block_bytes");
-    let store = Wisckey
-        .open(&environment, Path::new(FOLDER), &opening, &())
-        .unwrap();
+    let store = stores::open(&Wisckey, &environment, &options());
     idle(&*store);
     let left = log_bytes(&*store);
     assert!(left < 256 << 10, "{left} bytes of log are left");
@@ -121,9 +115,7 @@ fn left_of_inline_values(is_reopened: bool, by_range: bool, changes: &[(&str, &s
     changes
         .iter()
         .for_each(|(name, value)| _ = creation.set(name, value));
-    let mut store = Wisckey
-        .create(&environment, Path::new(FOLDER), &creation)
-        .unwrap();
+    let mut store = stores::create(&Wisckey, &environment, &creation);
     for number in 0..KEYS {
         store
             .put(&key(number), &[number as u8; 100], Durability::Written)
@@ -143,9 +135,7 @@ fn left_of_inline_values(is_reopened: bool, by_range: bool, changes: &[(&str, &s
     }
     if is_reopened {
         store.close().unwrap();
-        store = Wisckey
-            .open(&environment, Path::new(FOLDER), &creation, &())
-            .unwrap();
+        store = stores::open(&Wisckey, &environment, &creation);
     }
     idle(&*store);
     store_bytes(&*store)

@@ -2,15 +2,12 @@
 
 use cambium_api::{Engine, OptionValues};
 use cambium_io::StepOutcome;
+use cambium_testkit::stores;
 pub use cambium_testkit::stores::number;
 
 /// Options, and some of them changed.
 pub fn options_of(base: &[(&str, &str)], changes: &[(&str, &str)]) -> OptionValues {
-    let mut options = OptionValues::default();
-    for (name, value) in base.iter().chain(changes) {
-        options.set(name, value);
-    }
-    options
+    stores::options(&[base, changes])
 }
 
 /// Takes steps until there is no work.

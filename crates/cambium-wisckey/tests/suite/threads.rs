@@ -12,6 +12,7 @@ use cambium_io::simulated::{
 use cambium_io::sync::schedule::Schedule;
 use cambium_io::sync::scheduler::run;
 use cambium_io::sync::thread;
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
 use crate::support::options_of;
@@ -36,15 +37,12 @@ fn options(changes: &[(&str, &str)]) -> OptionValues {
 
 fn create(disk: &SimulatedDisk, seed: u64, changes: &[(&str, &str)]) -> Arc<dyn Engine> {
     let environment = Environment::simulated(disk, seed);
-    let store = Wisckey.create(&environment, Path::new(FOLDER), &options(changes));
-    store.unwrap()
+    stores::create(&Wisckey, &environment, &options(changes))
 }
 
 fn open(disk: &SimulatedDisk) -> cambium_api::Result<Arc<dyn Engine>> {
     let environment = Environment::simulated(disk, 99);
-    let mut options = options(&[]);
-    options.take("block_bytes");
-    Wisckey.open(&environment, Path::new(FOLDER), &options, &())
+    Wisckey.open(&environment, Path::new(FOLDER), &options(&[]), &())
 }
 
 /// Runs a program under the interleaving of a seed.

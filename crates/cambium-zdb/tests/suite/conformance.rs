@@ -2,7 +2,7 @@
 //! the defaults and with constants so small that every path is met, in memory
 //! and on real files with a background task.
 
-use cambium_io::Environment;
+use cambium_testkit::stores::threaded;
 use cambium_testkit::{Breakage, Conformance};
 use cambium_zdb::Zdb;
 
@@ -46,14 +46,6 @@ fn slots_of_four_bytes_and_no_cache_conform() {
         .opening("io", "sync")
         .opening("read_guess_bytes", "64")
         .run();
-}
-
-/// Memory below, threads above: background work meets readers and writers.
-fn threaded() -> Environment {
-    Environment {
-        executor: Environment::real().executor,
-        ..Environment::memory()
-    }
 }
 
 #[test]

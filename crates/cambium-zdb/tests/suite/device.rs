@@ -10,20 +10,18 @@ use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{BatchOptions, Environment, FileSystem};
 use cambium_testkit::counted::Counted;
 use cambium_testkit::layer::{FileSystemLayer, Layered};
+use cambium_testkit::stores;
 use cambium_zdb::Zdb;
 
 const PATH: &str = "/store";
 
 fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let path = Path::new(PATH);
-    Zdb.create(environment, path, &OptionValues::from(pairs))
-        .unwrap()
+    stores::create(&Zdb, environment, &OptionValues::from(pairs))
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
-    let path = Path::new(PATH);
     let no_cache = OptionValues::from([("cache_bytes", "0")]);
-    Zdb.open(environment, path, &no_cache, &()).unwrap()
+    stores::open(&Zdb, environment, &no_cache)
 }
 
 fn key(number: u64) -> [u8; 8] {

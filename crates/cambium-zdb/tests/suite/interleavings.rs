@@ -15,6 +15,7 @@ use cambium_io::simulated::{
 use cambium_io::sync::schedule::Schedule;
 use cambium_io::sync::scheduler;
 use cambium_io::sync::thread;
+use cambium_testkit::stores;
 use cambium_zdb::Zdb;
 
 const PATH: &str = "/store";
@@ -88,7 +89,7 @@ fn together(programs: Vec<Box<dyn FnOnce() -> Outcome + Send>>) -> Outcome {
 
 /// A store of key 1 and 25 that was closed, so that no piece is in memory.
 fn closed_store(environment: &Environment) {
-    let store = Zdb.create(environment, Path::new(PATH), &small()).unwrap();
+    let store = stores::create(&Zdb, environment, &small());
     for number in [1, 25] {
         store
             .put(&key(number), &[0; 1200], Durability::Written)
@@ -101,9 +102,7 @@ fn reads_while_tables_close(bug: Option<&'static str>) -> Outcome {
     let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
     closed_store(&environment);
     let options = opening(bug, &[("checkpoint_bytes", "1024"), ("open_tables", "1")]);
-    let store = Zdb
-        .open(&environment, Path::new(PATH), &options, &())
-        .unwrap();
+    let store = stores::open(&Zdb, &environment, &options);
     let (reader, writer) = (store.clone(), store);
     together(vec![
         Box::new(move || text(reader.get(&key(1))).map(|_| ())),
@@ -121,9 +120,7 @@ fn a_read_meets_two_checkpoints(bug: Option<&'static str>) -> Outcome {
     let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
     closed_store(&environment);
     let options = opening(bug, &[("checkpoint_bytes", "1024")]);
-    let store = Zdb
-        .open(&environment, Path::new(PATH), &options, &())
-        .unwrap();
+    let store = stores::open(&Zdb, &environment, &options);
     let (reader, writer) = (store.clone(), store);
     together(vec![
         Box::new(move || text(reader.get(&key(1))).map(|_| ())),
@@ -172,7 +169,7 @@ fn batches_are_seen_whole(bug: Option<&'static str>, keys: [u64; 3]) -> Outcome 
     options
         .set("keys_per_table", "1000")
         .set("cache_bytes", "256KiB");
-    let store = Zdb.create(&environment, Path::new(PATH), &options).unwrap();
+    let store = stores::create(&Zdb, &environment, &options);
     store.write(batch_of(0, keys), Durability::Written).unwrap();
     let (reader, writer) = (store.clone(), store);
     let version = |store: &Arc<dyn Engine>, number| -> std::result::Result<u8, String> {
@@ -223,7 +220,7 @@ fn counts_are_those_of_the_checkpoint(bug: Option<&'static str>) -> Outcome {
     if let Some(name) = bug {
         options.set("seeded_bug", name);
     }
-    let store = Zdb.create(&environment, Path::new(PATH), &options).unwrap();
+    let store = stores::create(&Zdb, &environment, &options);
     let writer = |name: &'static str, store: Arc<dyn Engine>| {
         move || {
             for number in 0..5u8 {
@@ -269,7 +266,7 @@ fn a_checkpoint_counts_what_it_holds() {
 
 fn statistics_beside_a_compaction(_: Option<&'static str>) -> Outcome {
     let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
-    let store = Zdb.create(&environment, Path::new(PATH), &small()).unwrap();
+    let store = stores::create(&Zdb, &environment, &small());
     for number in [1, 2, 3, 1, 2] {
         text(store.put(&key(number), &[7; 1200], Durability::Written))?;
     }

@@ -11,6 +11,7 @@ use cambium_api::{
 };
 use cambium_io::simulated::Generator;
 use cambium_io::{Environment, OpenOptions};
+use cambium_testkit::stores;
 use cambium_zdb::Zdb;
 
 const PATH: &str = "/store";
@@ -26,17 +27,11 @@ const SMALL: [(&str, &str); 5] = [
 type Contents = BTreeMap<u64, Vec<u8>>;
 
 fn create(environment: &Environment, opening: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut options = OptionValues::from(&SMALL[..]);
-    for (name, value) in opening {
-        options.set(name, value);
-    }
-    Zdb.create(environment, Path::new(PATH), &options).unwrap()
+    stores::create(&Zdb, environment, &stores::options(&[&SMALL, opening]))
 }
 
 fn open(environment: &Environment, opening: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let options = OptionValues::from(opening);
-    Zdb.open(environment, Path::new(PATH), &options, &())
-        .unwrap()
+    stores::open(&Zdb, environment, &OptionValues::from(opening))
 }
 
 fn key(number: u64) -> [u8; 8] {

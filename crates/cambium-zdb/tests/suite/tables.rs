@@ -10,23 +10,17 @@ use cambium_api::{
     KeyRange, OptionValues, ResumeToken, WriteBatch,
 };
 use cambium_io::{Environment, OpenOptions};
+use cambium_testkit::stores;
 use cambium_zdb::Zdb;
 
 const PATH: &str = "/store";
 
 fn create(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    Zdb.create(environment, Path::new(PATH), &OptionValues::from(pairs))
-        .unwrap()
+    stores::create(&Zdb, environment, &OptionValues::from(pairs))
 }
 
 fn open(environment: &Environment, pairs: &[(&str, &str)]) -> Arc<dyn Engine> {
-    Zdb.open(
-        environment,
-        Path::new(PATH),
-        &OptionValues::from(pairs),
-        &(),
-    )
-    .unwrap()
+    stores::open(&Zdb, environment, &OptionValues::from(pairs))
 }
 
 fn key(number: u64) -> [u8; 8] {

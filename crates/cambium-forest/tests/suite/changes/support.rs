@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{
-    ChangeFeed, ChangeOptions, Durability, Engine, EngineKind, Error, KeyRange, Operation,
-    OptionValues, Result, SequenceNumber, WriteBatch,
+    ChangeFeed, ChangeOptions, Durability, Engine, EngineKind, Error, KeyRange, Operation, Result,
+    SequenceNumber, WriteBatch,
 };
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_io::simulated::Generator;
 pub use cambium_testkit::following::{Contents as Model, apply, contents, drain};
+use cambium_testkit::stores;
 
 pub const PATH: &str = "/store";
 
@@ -26,22 +27,12 @@ pub const TINY: [(&str, &str); 7] = [
     ("compaction_memory_bytes", "8192"),
 ];
 
-/// Those of them that an opening takes.
-const FIXED: usize = 2;
-
 pub fn create(environment: &Environment, besides: &[(&str, &str)]) -> Arc<dyn Engine> {
-    let mut all = OptionValues::from(TINY);
-    for (name, value) in besides {
-        all.set(name, value);
-    }
-    Forest.create(environment, Path::new(PATH), &all).unwrap()
+    stores::create(&Forest, environment, &stores::options(&[&TINY, besides]))
 }
 
 pub fn try_open(environment: &Environment, besides: &[(&str, &str)]) -> Result<Arc<dyn Engine>> {
-    let mut all = OptionValues::default();
-    for (name, value) in TINY[FIXED..].iter().chain(besides) {
-        all.set(name, value);
-    }
+    let all = stores::options(&[&TINY, besides]);
     Forest.open(environment, Path::new(PATH), &all, &())
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::support::{Model, contents, options};
+use crate::support::{Model, SMALL_NODES, contents, options};
 use cambium_api::{
     CompactOptions, CompactReport, Durability, Engine, EngineKind, Error, Progress, ProgressSink,
 };
@@ -16,7 +16,7 @@ use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, Moment, OperationClass, ProbePoints, SimulatedDisk,
 };
 use cambium_io::{BackgroundLimits, Environment, ReadBackend, StepOutcome};
-use cambium_testkit::stores::threaded;
+use cambium_testkit::stores::{self, threaded};
 
 const PATH: &str = "/store";
 
@@ -31,17 +31,12 @@ const TUNING: [(&str, &str); 6] = [
 ];
 
 fn create(environment: &Environment) -> Arc<dyn Engine> {
-    let mut all = TUNING.to_vec();
-    all.extend([("node_bytes", "512"), ("block_bytes", "512")]);
-    let path = Path::new(PATH);
-    Forest.create(environment, path, &options(&all)).unwrap()
+    let options = stores::options(&[&TUNING, &SMALL_NODES]);
+    stores::create(&Forest, environment, &options)
 }
 
 fn open(environment: &Environment) -> Arc<dyn Engine> {
-    let path = Path::new(PATH);
-    Forest
-        .open(environment, path, &options(&TUNING), &())
-        .unwrap()
+    stores::open(&Forest, environment, &options(&TUNING))
 }
 
 /// Puts some of the keys of a numbered round, deletes others.

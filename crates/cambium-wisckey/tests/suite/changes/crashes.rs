@@ -49,9 +49,7 @@ pub fn taken_back_by_crashes(seed: u64, bug: &[(&str, &str)]) -> Option<String> 
             false => disk.crash(style, seed * 10 + opening),
         };
         let environment = Environment::simulated(&disk, seed + opening);
-        let mut read_only = options.clone();
-        read_only.take("block_bytes");
-        let read_only = Wisckey.open_read_only(&environment, Path::new(FOLDER), &read_only, &());
+        let read_only = Wisckey.open_read_only(&environment, Path::new(FOLDER), &options, &());
         let read_only = changes_after(&*read_only.unwrap(), FROM_THE_START);
         store = open(&environment, &options);
         let all = changes_after(&*store, FROM_THE_START);

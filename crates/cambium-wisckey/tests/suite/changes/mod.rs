@@ -59,8 +59,6 @@ fn every_batch_is_shown_as_it_was_written_through_reopening() {
             }
         }
         store.close().unwrap();
-        let mut options = options.clone();
-        options.take("block_bytes");
         let read_only = Wisckey.open_read_only(&environment, Path::new(FOLDER), &options, &());
         let read_only = read_only.unwrap();
         writing.is_shown(&changes_after(&*read_only, FROM_THE_START), 0);

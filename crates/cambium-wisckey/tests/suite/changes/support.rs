@@ -1,16 +1,16 @@
 //! Writers of batches, and what their feeds must show.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::{
-    ChangeBatch, ChangeFeed, ChangeOptions, Durability, Engine, EngineKind, KeyRange, Operation,
-    OptionValues, SequenceNumber, WriteBatch,
+    ChangeBatch, ChangeFeed, ChangeOptions, Durability, Engine, KeyRange, Operation, OptionValues,
+    SequenceNumber, WriteBatch,
 };
 use cambium_io::Environment;
 use cambium_io::simulated::Generator;
 pub use cambium_testkit::following::drain;
 use cambium_testkit::following::{Contents, apply, contents};
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
 use crate::support::options_of;
@@ -41,15 +41,11 @@ pub fn tiny(changes: &[(&str, &str)]) -> OptionValues {
 }
 
 pub fn create(environment: &Environment, options: &OptionValues) -> Arc<dyn Engine> {
-    let folder = Path::new(FOLDER);
-    Wisckey.create(environment, folder, options).unwrap()
+    stores::create(&Wisckey, environment, options)
 }
 
 pub fn open(environment: &Environment, options: &OptionValues) -> Arc<dyn Engine> {
-    let mut options = options.clone();
-    options.take("block_bytes");
-    let folder = Path::new(FOLDER);
-    Wisckey.open(environment, folder, &options, &()).unwrap()
+    stores::open(&Wisckey, environment, options)
 }
 
 pub fn feed(store: &dyn Engine, after: SequenceNumber) -> Box<dyn ChangeFeed> {

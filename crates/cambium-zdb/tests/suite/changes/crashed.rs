@@ -60,16 +60,8 @@ pub(super) fn crashed(setting: Setting, seed: u64) -> Outcome {
 #[test]
 fn a_feed_shows_nothing_that_recovery_drops() {
     for keys in KINDS {
-        let (is_small, bug) = (true, None);
         for seed in 1..=150 {
-            let outcome = crashed(
-                Setting {
-                    keys,
-                    is_small,
-                    bug,
-                },
-                seed,
-            );
+            let outcome = crashed(Setting::new(keys, true), seed);
             assert_eq!(outcome, Ok(()), "{keys} keys, seed {seed}");
         }
     }
@@ -78,12 +70,7 @@ fn a_feed_shows_nothing_that_recovery_drops() {
 #[test]
 fn a_store_opened_for_reading_after_a_crash_shows_the_same_changes() {
     for keys in KINDS {
-        let (is_small, bug) = (true, None);
-        let setting = Setting {
-            keys,
-            is_small,
-            bug,
-        };
+        let setting = Setting::new(keys, true);
         for seed in 1..=40 {
             let mut random = Generator::new(seed);
             let disk = SimulatedDisk::new(seed);
@@ -95,7 +82,7 @@ fn a_store_opened_for_reading_after_a_crash_shows_the_same_changes() {
                 write_random(&setting, &*store, &mut random, (300, &DURABILITIES)).unwrap();
             }
             let crashed = disk.crash(CrashStyle::Mixed, seed);
-            let (folder, options) = (Path::new(PATH), setting.opening());
+            let (folder, options) = (Path::new(PATH), setting.options());
             let environment = Environment::simulated(&crashed, seed);
             let reader = Zdb
                 .open_read_only(&environment, folder, &options, &())

@@ -13,16 +13,10 @@ use super::support::*;
 fn a_follower_reads_large_pieces_and_finds_its_place_without_reading_all() {
     let device = Counted::new();
     for keys in KINDS {
-        let (is_small, bug) = (false, None);
-        let setting = Setting {
-            keys,
-            is_small,
-            bug,
-        };
+        let setting = Setting::new(keys, false);
         let folder = Path::new("/").join(keys);
-        let mut options = setting.opening();
-        options.set("keys", keys);
-        let store = Zdb.create(&device.environment, &folder, &options).unwrap();
+        let store = Zdb.create(&device.environment, &folder, &setting.options());
+        let store = store.unwrap();
         for number in 0..60_000 {
             let value = [number as u8; 100];
             store
@@ -48,12 +42,7 @@ fn a_follower_reads_large_pieces_and_finds_its_place_without_reading_all() {
 #[test]
 fn values_longer_than_a_piece_are_shown() {
     for keys in KINDS {
-        let (is_small, bug) = (false, None);
-        let setting = Setting {
-            keys,
-            is_small,
-            bug,
-        };
+        let setting = Setting::new(keys, false);
         let store = setting.create(&Environment::memory());
         let values: Vec<Vec<u8>> = (0..12).map(|n| vec![n; 1 << (2 * n)]).collect();
         for (number, value) in values.iter().enumerate() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use cambium_api::{ChangeBatch, Engine, Operation, SequenceNumber, WriteBatch};
 use cambium_io::Environment;
 use cambium_io::simulated::Generator;
+use cambium_testkit::stores::threaded;
 
 use super::support::*;
 
@@ -94,10 +95,7 @@ const WRITERS: u64 = 4;
 /// Threads write batches, each over several tables and with one stamp, while a feed follows
 /// them and the background compacts.
 pub(super) fn several_writers(setting: Setting, batches: u64) -> Outcome {
-    let environment = Environment {
-        executor: Environment::real().executor,
-        ..Environment::memory()
-    };
+    let environment = threaded();
     let store = setting.create(&environment);
     text(store.move_consumer("test", Some(SequenceNumber::ZERO)))?;
     let write = |writer: u64| -> Outcome {

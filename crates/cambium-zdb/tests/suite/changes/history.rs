@@ -41,7 +41,7 @@ pub(super) fn kept_for_a_consumer(setting: Setting) -> Outcome {
         return Err(format!("{} of 60 batches", all.len()));
     }
     text(store.close())?;
-    let report = text(Zdb.check(&environment, Path::new(PATH), &setting.opening(), &()))?;
+    let report = text(Zdb.check(&environment, Path::new(PATH), &setting.options(), &()))?;
     if !report.is_sound() {
         return Err(format!("{report:?}"));
     }
@@ -114,15 +114,10 @@ fn without_consumers_a_compaction_ends_history_but_not_the_feed_that_follows() {
 #[test]
 fn history_ends_at_its_limit() {
     for keys in KINDS {
-        let (is_small, bug) = (true, None);
-        let setting = Setting {
-            keys,
-            is_small,
-            bug,
-        };
+        let setting = Setting::new(keys, true);
         let environment = Environment::memory();
         setting.create(&environment).close().unwrap();
-        let mut options = setting.opening();
+        let mut options = setting.options();
         options.set("history_bytes", "100000");
         let store = Zdb
             .open(&environment, Path::new(PATH), &options, &())

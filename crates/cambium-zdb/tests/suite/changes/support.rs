@@ -10,6 +10,7 @@ use cambium_api::{
 };
 use cambium_io::Environment;
 use cambium_io::simulated::Generator;
+use cambium_testkit::stores;
 use cambium_zdb::Zdb;
 
 pub(super) const PATH: &str = "/store";
@@ -38,8 +39,6 @@ pub(super) const SMALL: [(&str, &str); 9] = [
     ("compaction_least_bytes", "0"),
     ("checkpoint_bytes", "4096"),
 ];
-/// Of those, the ones of an opening.
-pub(super) const SMALL_OPENING: usize = 6;
 
 #[derive(Clone, Copy)]
 pub(super) struct Setting {
@@ -49,12 +48,21 @@ pub(super) struct Setting {
 }
 
 impl Setting {
-    pub(super) fn opening(&self) -> OptionValues {
+    pub(super) fn new(keys: &'static str, is_small: bool) -> Self {
+        Setting {
+            keys,
+            is_small,
+            bug: None,
+        }
+    }
+
+    pub(super) fn options(&self) -> OptionValues {
         let small = match self.is_small {
-            true => &SMALL[SMALL_OPENING..],
+            true => &SMALL[..],
             false => &[],
         };
         let mut options = OptionValues::from(small);
+        options.set("keys", self.keys);
         options.set("sparse_tables", "100000");
         if let Some(bug) = self.bug {
             options.set("seeded_bug", bug);
@@ -63,18 +71,11 @@ impl Setting {
     }
 
     pub(super) fn create(&self, environment: &Environment) -> Arc<dyn Engine> {
-        let mut options = self.opening();
-        options.set("keys", self.keys);
-        if self.is_small {
-            for (name, value) in &SMALL[..SMALL_OPENING] {
-                options.set(name, value);
-            }
-        }
-        Zdb.create(environment, Path::new(PATH), &options).unwrap()
+        stores::create(&Zdb, environment, &self.options())
     }
 
     pub(super) fn open(&self, environment: &Environment) -> Result<Arc<dyn Engine>, String> {
-        let opened = Zdb.open(environment, Path::new(PATH), &self.opening(), &());
+        let opened = Zdb.open(environment, Path::new(PATH), &self.options(), &());
         opened.map_err(|error| format!("open: {error}"))
     }
 
@@ -88,13 +89,9 @@ impl Setting {
 
 /// All settings without a bug.
 pub(super) fn settings() -> impl Iterator<Item = Setting> {
-    KINDS.into_iter().flat_map(|keys| {
-        [true, false].map(|is_small| Setting {
-            keys,
-            is_small,
-            bug: None,
-        })
-    })
+    KINDS
+        .into_iter()
+        .flat_map(|keys| [true, false].map(|is_small| Setting::new(keys, is_small)))
 }
 
 pub(super) fn text<T>(result: cambium_api::Result<T>) -> Result<T, String> {

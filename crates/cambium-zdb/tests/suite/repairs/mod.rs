@@ -13,6 +13,7 @@ use cambium_api::{
 use cambium_io::simulated::SimulatedDisk;
 use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::ending::after_changes;
+use cambium_testkit::stores;
 use cambium_zdb::Zdb;
 
 const PATH: &str = "/store";
@@ -70,7 +71,7 @@ fn store(disk: &SimulatedDisk, keys: &str, closed: bool, more: &[(&str, &str)]) 
     for (name, value) in more {
         options.set(name, value);
     }
-    let store = Zdb.create(&environment, Path::new(PATH), &options).unwrap();
+    let store = stores::create(&Zdb, &environment, &options);
     for round in 0..2u8 {
         for number in 0..100u64 {
             let (key, value) = (number.to_be_bytes(), vec![round; number as usize]);
@@ -192,7 +193,7 @@ fn recovery_of_a_hole_survives_kills(bug: Option<&str>) -> bool {
     let environment = Environment::simulated(&disk, 1);
     let mut options = small("integer");
     options.set("data_files", "1");
-    let store = Zdb.create(&environment, Path::new(PATH), &options).unwrap();
+    let store = stores::create(&Zdb, &environment, &options);
     let put = |key: u64, durability| {
         let key = key.to_be_bytes();
         store.put(&key, &[key[7]; 100], durability).unwrap();
