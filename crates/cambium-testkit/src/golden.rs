@@ -12,10 +12,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cambium_api::{EngineKind, IterationOrder, OptionValues, Reader, Result};
+use cambium_api::{Durability, Engine, EngineKind, IterationOrder, OptionValues, Reader, Result};
 use cambium_io::recording::{Recorder, RecordingFileSystem};
 use cambium_io::simulated::SimulatedDisk;
 use cambium_io::{Environment, FileKind, FileSystem, OpenOptions};
+
+use crate::stores::{PATH, open};
 
 /// Where [`fixture_in_memory`] puts a fixture.
 pub const FIXTURE: &str = "/fixture";
@@ -63,6 +65,18 @@ impl Golden {
         );
     }
 
+    /// Compares what is shown of the files of a closed store, after `text`, with the golden
+    /// file `inside.txt`, or writes that.
+    ///
+    /// # Panics
+    /// If they differ.
+    pub fn compare_inside(&self, kind: &dyn EngineKind, environment: &Environment, text: Vec<u8>) {
+        let mut text = text;
+        let shown = kind.inspect(environment, Path::new(PATH), &mut text);
+        shown.expect("a closed store is shown");
+        self.compare("inside.txt", &String::from_utf8_lossy(&text));
+    }
+
     /// The folder of a fixture, made by `write` if it is missing and golden
     /// files are being updated.
     pub fn fixture(&self, name: &str, write: impl FnOnce(&Path)) -> PathBuf {
@@ -83,12 +97,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An environment on a simulated disk, and the trace of what is done to
-    /// `folder` in it.
-    pub fn new(folder: &Path) -> (Environment, Trace) {
+    /// An environment on a simulated disk, and the trace of what is done to the store at
+    /// [`PATH`] in it.
+    pub fn new() -> (Environment, Trace) {
         let disk = SimulatedDisk::new(1);
         let plain = Environment::simulated(&disk, 1);
-        let (file_system, recorder) = RecordingFileSystem::new(Arc::new(disk), folder);
+        let (file_system, recorder) = RecordingFileSystem::new(Arc::new(disk), Path::new(PATH));
         let environment = Environment {
             file_system: Arc::new(file_system),
             ..plain
@@ -106,6 +120,25 @@ impl Trace {
     /// Forgets what was done since the last note.
     pub fn skip(&mut self) {
         self.recorder.take();
+    }
+
+    /// Notes what is done to the closed store at [`PATH`] when it is opened, and when it is
+    /// opened after its process died behind a put.
+    pub fn note_openings(
+        &mut self,
+        kind: &dyn EngineKind,
+        environment: &Environment,
+        (key, value): (&[u8], &[u8]),
+    ) {
+        let options = OptionValues::default();
+        let store = open(kind, environment, &options);
+        self.note("open after a clean close");
+        let written = store.put(key, value, Durability::Written);
+        written.expect("a store takes a put");
+        drop(store);
+        self.skip();
+        let _recovered = open(kind, environment, &options);
+        self.note("open after a crash of the process");
     }
 
     /// Everything noted.
@@ -126,6 +159,33 @@ pub fn fixture_in_memory(fixture: &Path) -> Environment {
     )
     .expect("a fixture is there and can be read");
     environment
+}
+
+/// Checks a fixture, in memory, and opens it.
+///
+/// # Panics
+/// If it is not sound.
+pub fn open_fixture(kind: &dyn EngineKind, fixture: &Path) -> (Environment, Arc<dyn Engine>) {
+    let environment = fixture_in_memory(fixture);
+    let (folder, options) = (Path::new(FIXTURE), OptionValues::default());
+    let report = kind.check(&environment, folder, &options, &());
+    let report = report.expect("a fixture can be read");
+    assert!(report.is_sound(), "{report:?}");
+    let store = kind.open(&environment, folder, &options, &());
+    (environment, store.expect("a fixture is opened"))
+}
+
+/// Keys of several lengths, many of which begin alike, and values, in the order of keys.
+pub fn fixture_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let entries = (0..30u8).filter(|n| n % 7 != 3).map(|number| {
+        let mut key = format!("key {:02}", number / 3).into_bytes();
+        key.extend_from_slice(&[b'-'; 20][..usize::from(number % 3) * 10]);
+        key.push(number);
+        (key, vec![number; usize::from(number) * 3])
+    });
+    let mut entries: Vec<_> = entries.collect();
+    entries.sort();
+    entries
 }
 
 /// Every entry that one pass visits, by key.

@@ -14,6 +14,7 @@ use cambium_io::simulated::SimulatedDisk;
 use cambium_testkit::golden::{
     FIXTURE, Golden, Trace, contents, fixture_in_memory, refuses_a_newer_format,
 };
+use cambium_testkit::stores;
 
 fn small() -> OptionValues {
     OptionValues::from([
@@ -32,9 +33,8 @@ fn golden() -> Golden {
 
 #[test]
 fn each_call_does_these_operations_in_this_order() {
-    let folder = Path::new("/store");
-    let (environment, mut trace) = Trace::new(folder);
-    let store = Alphard.create(&environment, folder, &small()).unwrap();
+    let (environment, mut trace) = Trace::new();
+    let store = stores::create(&Alphard, &environment, &small());
     trace.note("create");
     store.put(b"oak", b"tree", Durability::Synced).unwrap();
     trace.note("the first put: an epoch, space taken into use, one synced entry");
@@ -57,14 +57,7 @@ fn each_call_does_these_operations_in_this_order() {
     store.close().unwrap();
     drop(store);
     trace.note("put, close: an index image, then the superblock");
-    let options = OptionValues::default();
-    let store = Alphard.open(&environment, folder, &options, &()).unwrap();
-    trace.note("open after a clean close");
-    store.put(b"yew", b"Taxus", Durability::Written).unwrap();
-    drop(store);
-    trace.skip();
-    let _recovered = Alphard.open(&environment, folder, &options, &()).unwrap();
-    trace.note("open after a crash of the process: a scan");
+    trace.note_openings(&Alphard, &environment, (b"yew", b"Taxus"));
     golden().compare("operations.txt", trace.text());
 }
 
@@ -72,8 +65,7 @@ fn each_call_does_these_operations_in_this_order() {
 fn people_see_this_inside() {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
-    let folder = Path::new("/store");
-    let store = Alphard.create(&environment, folder, &small()).unwrap();
+    let store = stores::create(&Alphard, &environment, &small());
     for number in 0..20 {
         let key = format!("key {number:02}");
         let value = vec![7; 40 * number];
@@ -83,9 +75,7 @@ fn people_see_this_inside() {
     }
     store.delete(b"key 05", Durability::Synced).unwrap();
     store.close().unwrap();
-    let mut text = Vec::new();
-    Alphard.inspect(&environment, folder, &mut text).unwrap();
-    golden().compare("inside.txt", &String::from_utf8(text).unwrap());
+    golden().compare_inside(&Alphard, &environment, Vec::new());
 }
 
 #[test]

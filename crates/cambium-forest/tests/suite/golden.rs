@@ -13,8 +13,9 @@ use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_io::simulated::SimulatedDisk;
 use cambium_testkit::golden::{
-    FIXTURE, Golden, Trace, contents, fixture_in_memory, refuses_a_newer_format,
+    FIXTURE, Golden, Trace, contents, fixture_entries, open_fixture, refuses_a_newer_format,
 };
+use cambium_testkit::stores;
 
 fn small() -> OptionValues {
     OptionValues::from([
@@ -33,9 +34,8 @@ fn golden() -> Golden {
 
 #[test]
 fn each_call_does_these_operations_in_this_order() {
-    let folder = Path::new("/store");
-    let (environment, mut trace) = Trace::new(folder);
-    let store = Forest.create(&environment, folder, &small()).unwrap();
+    let (environment, mut trace) = Trace::new();
+    let store = stores::create(&Forest, &environment, &small());
     trace.note("create");
     store.put(b"oak", b"tree", Durability::Synced).unwrap();
     trace.note("the first put: a session, then one synced document");
@@ -65,14 +65,7 @@ fn each_call_does_these_operations_in_this_order() {
     store.close().unwrap();
     drop(store);
     trace.note("put, close");
-    let options = OptionValues::default();
-    let store = Forest.open(&environment, folder, &options, &()).unwrap();
-    trace.note("open after a clean close");
-    store.put(b"yew", b"Taxus", Durability::Written).unwrap();
-    drop(store);
-    trace.skip();
-    let _recovered = Forest.open(&environment, folder, &options, &()).unwrap();
-    trace.note("open after a crash of the process");
+    trace.note_openings(&Forest, &environment, (b"yew", b"Taxus"));
     golden().compare("operations.txt", trace.text());
 }
 
@@ -80,8 +73,7 @@ fn each_call_does_these_operations_in_this_order() {
 fn people_see_this_inside() {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
-    let folder = Path::new("/store");
-    let store = Forest.create(&environment, folder, &small()).unwrap();
+    let store = stores::create(&Forest, &environment, &small());
     for number in 0..20 {
         let key = format!("a key that is longer than a chunk {number:02}");
         store
@@ -95,21 +87,7 @@ fn people_see_this_inside() {
     let mut text = Vec::new();
     store.dump(&mut text).unwrap();
     store.close().unwrap();
-    Forest.inspect(&environment, folder, &mut text).unwrap();
-    golden().compare("inside.txt", &String::from_utf8(text).unwrap());
-}
-
-/// What the fixture holds.
-fn fixture_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
-    let entries = (0..30u64).filter(|n| n % 7 != 3).map(|number| {
-        let mut name = format!("key {:02}", number / 3).into_bytes();
-        name.extend_from_slice(&[b'-'; 20][..(number % 3) as usize * 10]);
-        name.push(number as u8);
-        (name, vec![number as u8; number as usize * 3])
-    });
-    let mut entries: Vec<_> = entries.collect();
-    entries.sort();
-    entries
+    golden().compare_inside(&Forest, &environment, text);
 }
 
 fn write_fixture(folder: &Path) {
@@ -152,14 +130,7 @@ fn packed_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
 #[test]
 fn a_store_of_this_format_stays_readable() {
     let fixture = golden().fixture("format-6", write_fixture);
-    let environment = fixture_in_memory(&fixture);
-    let folder = Path::new(FIXTURE);
-    let report = Forest
-        .check(&environment, folder, &Default::default(), &())
-        .unwrap();
-    assert!(report.is_sound(), "{report:?}");
-    let options = OptionValues::default();
-    let store = Forest.open(&environment, folder, &options, &()).unwrap();
+    let (environment, store) = open_fixture(&Forest, &fixture);
     assert_eq!(contents(&*store), fixture_entries());
     let people = store.namespace("people").unwrap();
     assert_eq!(contents(&*people), []);
@@ -170,6 +141,7 @@ fn a_store_of_this_format_stays_readable() {
     assert_eq!(contents(&*store), fixture_entries());
     store.close().unwrap();
     // Written by this program now, whatever it was.
+    let (folder, options) = (Path::new(FIXTURE), OptionValues::default());
     let store = Forest.open(&environment, folder, &options, &()).unwrap();
     assert_eq!(contents(&*store), fixture_entries());
 }

@@ -12,8 +12,9 @@ use cambium_api::{CompactOptions, Durability, EngineKind, KeyRange, OptionValues
 use cambium_io::Environment;
 use cambium_io::simulated::SimulatedDisk;
 use cambium_testkit::golden::{
-    FIXTURE, Golden, Trace, contents, fixture_in_memory, refuses_a_newer_format,
+    Golden, Trace, contents, fixture_entries, open_fixture, refuses_a_newer_format,
 };
+use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
 use crate::support::work_until_idle;
@@ -37,9 +38,8 @@ fn golden() -> Golden {
 
 #[test]
 fn each_call_does_these_operations_in_this_order() {
-    let folder = Path::new("/store");
-    let (environment, mut trace) = Trace::new(folder);
-    let store = Wisckey.create(&environment, folder, &small()).unwrap();
+    let (environment, mut trace) = Trace::new();
+    let store = stores::create(&Wisckey, &environment, &small());
     trace.note("create");
     let value = [b'q'; 100];
     store.put(b"oak", &value, Durability::Synced).unwrap();
@@ -65,14 +65,7 @@ fn each_call_does_these_operations_in_this_order() {
     store.close().unwrap();
     drop(store);
     trace.note("put, close");
-    let options = OptionValues::default();
-    let store = Wisckey.open(&environment, folder, &options, &()).unwrap();
-    trace.note("open after a clean close");
-    store.put(b"yew", b"Taxus", Durability::Written).unwrap();
-    drop(store);
-    trace.skip();
-    let _recovered = Wisckey.open(&environment, folder, &options, &()).unwrap();
-    trace.note("open after a crash of the process");
+    trace.note_openings(&Wisckey, &environment, (b"yew", b"Taxus"));
     golden().compare("operations.txt", trace.text());
 }
 
@@ -80,8 +73,7 @@ fn each_call_does_these_operations_in_this_order() {
 fn people_see_this_inside() {
     let disk = SimulatedDisk::new(1);
     let environment = Environment::simulated(&disk, 1);
-    let folder = Path::new("/store");
-    let store = Wisckey.create(&environment, folder, &small()).unwrap();
+    let store = stores::create(&Wisckey, &environment, &small());
     for number in 0..8 {
         let key = format!("key {number:02}");
         let value = vec![b'v'; number * 20];
@@ -98,21 +90,7 @@ fn people_see_this_inside() {
     let mut text = Vec::new();
     store.dump(&mut text).unwrap();
     store.close().unwrap();
-    Wisckey.inspect(&environment, folder, &mut text).unwrap();
-    golden().compare("inside.txt", &String::from_utf8(text).unwrap());
-}
-
-/// What the fixture holds.
-fn fixture_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
-    let entries = (0..30u64).filter(|n| n % 7 != 3).map(|number| {
-        let mut name = format!("key {:02}", number / 3).into_bytes();
-        name.extend_from_slice(&[b'-'; 20][..(number % 3) as usize * 10]);
-        name.push(number as u8);
-        (name, vec![number as u8; number as usize * 3])
-    });
-    let mut entries: Vec<_> = entries.collect();
-    entries.sort();
-    entries
+    golden().compare_inside(&Wisckey, &environment, text);
 }
 
 fn write_fixture(folder: &Path) {
@@ -139,14 +117,7 @@ fn write_fixture(folder: &Path) {
 #[test]
 fn stores_of_every_format_version_stay_readable() {
     let fixture = golden().fixture("format-2", write_fixture);
-    let environment = fixture_in_memory(&fixture);
-    let folder = Path::new(FIXTURE);
-    let report = Wisckey
-        .check(&environment, folder, &Default::default(), &())
-        .unwrap();
-    assert!(report.is_sound(), "{report:?}");
-    let options = OptionValues::default();
-    let store = Wisckey.open(&environment, folder, &options, &()).unwrap();
+    let (_, store) = open_fixture(&Wisckey, &fixture);
     assert_eq!(contents(&*store), fixture_entries());
     let people = store.namespace("people").unwrap();
     assert_eq!(

@@ -9,9 +9,8 @@ use std::path::Path;
 
 use cambium_api::{CompactOptions, Durability, EngineKind, KeyRange, OptionValues, WriteBatch};
 use cambium_io::Environment;
-use cambium_testkit::golden::{
-    FIXTURE, Golden, Trace, contents, fixture_in_memory, refuses_a_newer_format,
-};
+use cambium_testkit::golden::{Golden, Trace, contents, open_fixture, refuses_a_newer_format};
+use cambium_testkit::stores;
 use cambium_zdb::Zdb;
 
 fn small(keys: &str) -> OptionValues {
@@ -37,9 +36,8 @@ fn key(number: u64) -> [u8; 8] {
 
 #[test]
 fn each_call_does_these_operations_in_this_order() {
-    let folder = Path::new("/store");
-    let (environment, mut trace) = Trace::new(folder);
-    let store = Zdb.create(&environment, folder, &small("integer")).unwrap();
+    let (environment, mut trace) = Trace::new();
+    let store = stores::create(&Zdb, &environment, &small("integer"));
     trace.note("create");
     store.put(&key(1), b"oak", Durability::Synced).unwrap();
     trace.note("the first put: a session and a table, then one synced frame");
@@ -56,14 +54,7 @@ fn each_call_does_these_operations_in_this_order() {
     store.close().unwrap();
     drop(store);
     trace.note("close");
-    let options = OptionValues::default();
-    let store = Zdb.open(&environment, folder, &options, &()).unwrap();
-    trace.note("open after a clean close");
-    store.put(&key(3), b"yew", Durability::Written).unwrap();
-    drop(store);
-    trace.skip();
-    let _recovered = Zdb.open(&environment, folder, &options, &()).unwrap();
-    trace.note("open after a crash of the process");
+    trace.note_openings(&Zdb, &environment, (&key(3), b"yew"));
     golden().compare("operations.txt", trace.text());
 }
 
@@ -103,14 +94,7 @@ fn stores_of_every_format_version_stay_readable() {
     for keys in ["integer", "string"] {
         let name = format!("format-3-{keys}");
         let fixture = golden().fixture(&name, |folder| write_fixture(keys, folder));
-        let environment = fixture_in_memory(&fixture);
-        let folder = Path::new(FIXTURE);
-        let report = Zdb
-            .check(&environment, folder, &Default::default(), &())
-            .unwrap();
-        assert!(report.is_sound(), "{report:?}");
-        let options = OptionValues::default();
-        let store = Zdb.open(&environment, folder, &options, &()).unwrap();
+        let (_, store) = open_fixture(&Zdb, &fixture);
         let mut expected = fixture_entries(keys);
         expected.sort();
         assert_eq!(contents(&*store), expected, "{keys} keys");
