@@ -7,10 +7,11 @@
 use cambium_alphard::Alphard;
 use cambium_alphard::seeded_bug::SeededBug;
 use cambium_io::simulated::Event;
+use cambium_testkit::CrashSuite;
 use cambium_testkit::crash::{FAULTS, POWER_CUTS};
-use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found};
+use cambium_testkit::seeded::{NOT_OF_DATA, each_breach_is_found, each_bug_is_found};
 
-fn suite(test: &'static str) -> CrashSuite {
+pub fn suite(test: &'static str) -> CrashSuite {
     CrashSuite::new(&Alphard, env!("CARGO_PKG_NAME"), test)
         .creation("size", "131072")
         .creation("block_bytes", "512")
@@ -179,18 +180,9 @@ fn every_seeded_bug_is_found() {
     });
 }
 
-/// What `alphard` relies on for space or for other processes, not for its data:
-/// no file is removed or cut while a store lives. That locks hold is the
-/// conformance suite's to see.
-const TOLERATED: [Breakage; 3] = [
-    Breakage::LockIgnored,
-    Breakage::RemoveIgnored,
-    Breakage::TruncateIgnored,
-];
-
 #[test]
 fn every_breach_of_the_disks_contract_is_found() {
-    each_breach_is_found(&TOLERATED, |breakage| {
+    each_breach_is_found(&NOT_OF_DATA, |breakage| {
         suite("every_breach_of_the_disks_contract_is_found")
             .broken(breakage)
             .states(10_000)

@@ -1,18 +1,9 @@
 //! `alphard` under several threads that a seed interleaves at every lock and file
 //! operation, crashed anywhere; and seeded bugs among them.
 
-use cambium_alphard::Alphard;
 use cambium_testkit::{CrashSuite, each_bug_is_found};
 
-fn suite(test: &'static str) -> CrashSuite {
-    CrashSuite::new(&Alphard, env!("CARGO_PKG_NAME"), test)
-        .creation("size", "131072")
-        .creation("block_bytes", "512")
-        .opening("coalesce_bytes", "4096")
-        .opening("extend_bytes", "16384")
-        .opening("io", "sync")
-        .opening("cache_bytes", "4096")
-}
+use crate::crashes::suite;
 
 /// Long runs on few blocks, so that each of them is freed and taken again many times.
 fn crowded(test: &'static str) -> CrashSuite {

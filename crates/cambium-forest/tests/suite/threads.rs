@@ -1,19 +1,10 @@
 //! `forest` under several threads that a seed interleaves at every lock, wait, ordered
 //! atomic access and file operation, with a cache, and crashed anywhere.
 
-use cambium_forest::Forest;
 use cambium_testkit::{CrashSuite, each_bug_is_found};
 
 fn suite(test: &'static str) -> CrashSuite {
-    CrashSuite::new(&Forest, env!("CARGO_PKG_NAME"), test)
-        .creation("node_bytes", "512")
-        .creation("block_bytes", "512")
-        .opening("write_buffer_entries", "4")
-        .opening("preallocate_bytes", "4096")
-        .opening("segment_bytes", "16KiB")
-        .opening("compaction_least_bytes", "8192")
-        .opening("compaction_memory_bytes", "12288")
-        .opening("cache_bytes", "65536")
+    crate::crashes::suite(test).opening("cache_bytes", "65536")
 }
 
 #[test]

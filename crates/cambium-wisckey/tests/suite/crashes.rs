@@ -6,8 +6,9 @@
 //! collected as soon as there is some.
 
 use cambium_io::simulated::Event;
+use cambium_testkit::CrashSuite;
 use cambium_testkit::crash::{FAULTS, POWER_CUTS};
-use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found};
+use cambium_testkit::seeded::{NOT_OF_DATA, each_breach_is_found, each_bug_is_found};
 use cambium_wisckey::Wisckey;
 use cambium_wisckey::seeded_bug::SeededBug;
 
@@ -139,17 +140,9 @@ fn every_seeded_bug_is_found() {
     });
 }
 
-/// What `wisckey` relies on for space or for other processes, not for its data.
-/// That locks hold is the conformance suite's to see.
-const TOLERATED: [Breakage; 3] = [
-    Breakage::LockIgnored,
-    Breakage::RemoveIgnored,
-    Breakage::TruncateIgnored,
-];
-
 #[test]
 fn every_breach_of_the_disks_contract_is_found() {
-    each_breach_is_found(&TOLERATED, |breakage| {
+    each_breach_is_found(&NOT_OF_DATA, |breakage| {
         suite("every_breach_of_the_disks_contract_is_found")
             .broken(breakage)
             .states(10_000)

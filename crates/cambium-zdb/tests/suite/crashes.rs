@@ -6,8 +6,9 @@
 //! checkpoints of the index every 2 KiB or 16 KiB.
 
 use cambium_io::simulated::Event;
+use cambium_testkit::CrashSuite;
 use cambium_testkit::crash::{FAULTS, POWER_CUTS};
-use cambium_testkit::{Breakage, CrashSuite, each_breach_is_found, each_bug_is_found};
+use cambium_testkit::seeded::{NOT_OF_DATA, each_breach_is_found, each_bug_is_found};
 use cambium_zdb::Zdb;
 use cambium_zdb::seeded_bug::SeededBug;
 
@@ -176,18 +177,9 @@ fn every_seeded_bug_is_found() {
     });
 }
 
-/// What `zdb` relies on for space or for other processes, not for its data:
-/// files that stay are no part of the store, and the end of a log is never
-/// taken from a length. That locks hold is the conformance suite's to see.
-const TOLERATED: [Breakage; 3] = [
-    Breakage::LockIgnored,
-    Breakage::RemoveIgnored,
-    Breakage::TruncateIgnored,
-];
-
 #[test]
 fn every_breach_of_the_disks_contract_is_found() {
-    each_breach_is_found(&TOLERATED, |breakage| {
+    each_breach_is_found(&NOT_OF_DATA, |breakage| {
         ["integer", "string"].iter().find_map(|keys| {
             suite(keys, "every_breach_of_the_disks_contract_is_found")
                 .broken(breakage)
