@@ -32,6 +32,13 @@ pub fn apply(batch: &ChangeBatch, to: &mut Contents) {
     }
 }
 
+/// True if batches, the first change among them, make what a store holds.
+pub fn lead_to(batches: &[ChangeBatch], store: &dyn Engine) -> bool {
+    let mut made = Contents::new();
+    batches.iter().for_each(|batch| apply(batch, &mut made));
+    made == contents(store)
+}
+
 /// The batches that a feed has now. Fails the test unless the batches are in order.
 pub fn drain(feed: &mut dyn ChangeFeed) -> Vec<ChangeBatch> {
     let mut batches: Vec<ChangeBatch> = Vec::new();

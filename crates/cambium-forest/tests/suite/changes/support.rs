@@ -10,7 +10,7 @@ use cambium_api::{
 use cambium_forest::Forest;
 use cambium_io::Environment;
 use cambium_io::simulated::Generator;
-pub use cambium_testkit::following::{Contents as Model, apply, contents, drain};
+pub use cambium_testkit::following::{Contents as Model, apply, contents, drain, lead_to};
 use cambium_testkit::stores;
 
 pub const PATH: &str = "/store";

@@ -54,7 +54,7 @@ pub fn taken_back_by_crashes(seed: u64, bug: &[(&str, &str)]) -> Option<String> 
         store = open(&environment, &options);
         let all = changes_after(&*store, FROM_THE_START);
         is_in_order(&all);
-        lead_to(&*store, &all);
+        assert!(lead_to(&all, &*store));
         let same = |one: &ChangeBatch, other: &ChangeBatch| {
             (one.first, one.last) == (other.first, other.last) && one.changes == other.changes
         };

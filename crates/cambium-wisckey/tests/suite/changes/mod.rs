@@ -37,7 +37,7 @@ fn every_batch_is_shown_as_it_was_written_through_reopening() {
             work_until_idle(&*store);
             let all = changes_after(&*store, FROM_THE_START);
             writing.is_shown(&all, 0);
-            lead_to(&*store, &all);
+            assert!(lead_to(&all, &*store));
             // From anywhere; from within a batch the whole of it.
             for skipped in (0..all.len()).step_by(37) {
                 let batch = &all[skipped];

@@ -8,8 +8,7 @@ use cambium_api::{
 };
 use cambium_io::Environment;
 use cambium_io::simulated::Generator;
-pub use cambium_testkit::following::drain;
-use cambium_testkit::following::{Contents, apply, contents};
+pub use cambium_testkit::following::{drain, lead_to};
 use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
@@ -64,13 +63,6 @@ pub fn is_in_order(batches: &[ChangeBatch]) {
     for pair in batches.windows(2) {
         assert!(pair[0].last < pair[1].first, "{pair:?}");
     }
-}
-
-/// The changes from the start on lead to what the store holds.
-pub fn lead_to(store: &dyn Engine, batches: &[ChangeBatch]) {
-    let mut state = Contents::new();
-    batches.iter().for_each(|batch| apply(batch, &mut state));
-    assert!(state == contents(store));
 }
 
 pub type Operations = Vec<(Option<String>, Operation)>;

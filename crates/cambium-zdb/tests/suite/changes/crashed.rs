@@ -45,11 +45,7 @@ pub(super) fn crashed(setting: Setting, seed: u64) -> Outcome {
         if recovered.iter().any(|batch| !batch.synced) {
             return Err("a recovered batch is not synced".to_string());
         }
-        let mut applied = Contents::new();
-        recovered
-            .iter()
-            .for_each(|batch| apply(&mut applied, batch));
-        if applied != contents(&*store)? {
+        if !lead_to(&recovered, &*store) {
             return Err("the changes make other contents than recovery".to_string());
         }
         shown = recovered;

@@ -56,9 +56,7 @@ pub(super) fn followed(setting: Setting, seed: u64) -> Outcome {
             ));
         }
     }
-    let mut applied = Contents::new();
-    shown.iter().for_each(|batch| apply(&mut applied, batch));
-    if applied != contents(&*store)? {
+    if !lead_to(&shown, &*store) {
         return Err("the changes make other contents".to_string());
     }
     for _ in 0..20 {

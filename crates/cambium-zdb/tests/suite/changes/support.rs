@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use cambium_api::{
     ChangeBatch, ChangeFeed, ChangeOptions, CompactOptions, Durability, Engine, EngineKind,
-    IterationOrder, KeyRange, Operation, OptionValues, Reader, SequenceNumber, WriteBatch,
+    KeyRange, Operation, OptionValues, SequenceNumber, WriteBatch,
 };
 use cambium_io::Environment;
 use cambium_io::simulated::Generator;
+pub(super) use cambium_testkit::following::lead_to;
 use cambium_testkit::stores;
 use cambium_zdb::Zdb;
 
@@ -98,16 +99,6 @@ pub(super) fn text<T>(result: cambium_api::Result<T>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }
 
-pub(super) fn apply(contents: &mut Contents, batch: &ChangeBatch) {
-    for change in &batch.changes {
-        match &change.operation {
-            Operation::Put { key, value } => _ = contents.insert(key.clone(), value.clone()),
-            Operation::Delete { key } => _ = contents.remove(key),
-            Operation::DeleteRange { range } => contents.retain(|key, _| !range.contains(key)),
-        }
-    }
-}
-
 /// Everything that a feed has now, in order.
 pub(super) fn drain(feed: &mut dyn ChangeFeed) -> Result<Vec<ChangeBatch>, String> {
     let mut batches: Vec<ChangeBatch> = Vec::new();
@@ -126,15 +117,6 @@ pub(super) fn drain(feed: &mut dyn ChangeFeed) -> Result<Vec<ChangeBatch>, Strin
 
 pub(super) fn changes(store: &dyn Engine, after: u64) -> Result<Vec<ChangeBatch>, String> {
     drain(&mut *text(store.changes(SequenceNumber(after), ALL))?)
-}
-
-pub(super) fn contents(store: &dyn Reader) -> Result<Contents, String> {
-    let mut cursor = text(store.iterate(IterationOrder::Any, None))?;
-    let mut contents = Contents::new();
-    while let Some(entry) = text(cursor.next())? {
-        contents.insert(entry.key.to_vec(), entry.value.to_vec());
-    }
-    Ok(contents)
 }
 
 /// The batches without the mark of what is synced, which changes.
