@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_api::{CompactOptions, Durability, Engine, OptionValues, Reader, Snapshot};
 use cambium_forest::Forest;
 use cambium_io::Environment;
+use cambium_io::simulated::Generator;
 use cambium_testkit::stores;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -28,23 +29,13 @@ fn create(bug: Option<&str>) -> Arc<dyn Engine> {
     stores::create(&Forest, &environment, &options)
 }
 
-/// Numbers from a seed.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (self.0 >> 33) % bound
-    }
-
-    fn key(&mut self) -> Vec<u8> {
-        format!("key {}", self.below(60)).into_bytes()
-    }
+fn key(draw: &mut Generator) -> Vec<u8> {
+    format!("key {}", draw.below(60)).into_bytes()
 }
 
 /// Some keys, one by one and together, are what the model says.
-fn agrees(reader: &dyn Reader, model: &Model, draw: &mut Draw) -> bool {
-    let keys: Vec<Vec<u8>> = (0..6).map(|_| draw.key()).collect();
+fn agrees(reader: &dyn Reader, model: &Model, draw: &mut Generator) -> bool {
+    let keys: Vec<Vec<u8>> = (0..6).map(|_| key(draw)).collect();
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let expected: Vec<Option<&[u8]>> = keys
         .iter()
@@ -69,10 +60,10 @@ fn conforms(seed: u64, bug: Option<&str>) -> bool {
     let mut models = [Model::new(), Model::new()];
     let mut named: Option<[Model; 2]> = None;
     let mut snapshots: Vec<Kept> = Vec::new();
-    let mut draw = Draw(seed);
+    let mut draw = Generator::new(seed);
     for number in 0..1_500u64 {
         let space = draw.below(2) as usize;
-        let key = draw.key();
+        let key = key(&mut draw);
         match draw.below(200) {
             0 => store
                 .compact(&CompactOptions::default(), &())
@@ -155,7 +146,7 @@ fn no_reader_goes_back_beside_flushes_and_compactions() {
         for reader in 0..3 {
             let (store, written, done) = (&store, &written, &done);
             scope.spawn(move || {
-                let mut draw = Draw(reader);
+                let mut draw = Generator::new(reader);
                 let mut seen = vec![0; KEYS as usize];
                 while !done.load(Ordering::Acquire) {
                     let key = draw.below(KEYS);

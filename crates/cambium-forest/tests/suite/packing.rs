@@ -11,7 +11,7 @@ use cambium_api::{
 };
 use cambium_forest::Forest;
 use cambium_io::Environment;
-use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_io::simulated::{CrashStyle, Generator, SimulatedDisk};
 use cambium_testkit::stores;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -25,32 +25,22 @@ const OPTIONS: [(&str, &str); 5] = [
     ("compaction_least_bytes", "65536"),
 ];
 
-/// Numbers from a seed.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (self.0 >> 33) % bound
+/// Short and long keys, some of them prefixes of others.
+fn key(draw: &mut Generator) -> Vec<u8> {
+    let mut key = format!("{}", draw.below(6)).into_bytes();
+    for _ in 0..draw.below(3) {
+        let byte = b'a' + draw.below(2) as u8;
+        let length = [1, 270, 400][draw.below(3) as usize];
+        key.extend(std::iter::repeat_n(byte, length));
     }
-
-    /// Short and long keys, some of them prefixes of others.
-    fn key(&mut self) -> Vec<u8> {
-        let mut key = format!("{}", self.below(6)).into_bytes();
-        for _ in 0..self.below(3) {
-            let byte = b'a' + self.below(2) as u8;
-            let length = [1, 270, 400][self.below(3) as usize];
-            key.extend(std::iter::repeat_n(byte, length));
-        }
-        if self.below(2) == 0 {
-            key.extend_from_slice(format!("{}", self.below(20)).as_bytes());
-        }
-        key
+    if draw.below(2) == 0 {
+        key.extend_from_slice(format!("{}", draw.below(20)).as_bytes());
     }
+    key
 }
 
-fn looked_up(reader: &dyn Reader, model: &Model, draw: &mut Draw) {
-    let keys: Vec<Vec<u8>> = (0..8).map(|_| draw.key()).collect();
+fn looked_up(reader: &dyn Reader, model: &Model, draw: &mut Generator) {
+    let keys: Vec<Vec<u8>> = (0..8).map(|_| key(draw)).collect();
     let asked: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let together = reader.multi_get(&asked).unwrap();
     for (key, found) in keys.iter().zip(together) {
@@ -62,8 +52,8 @@ fn looked_up(reader: &dyn Reader, model: &Model, draw: &mut Draw) {
 }
 
 /// Walks a few entries of a range, seeks, and walks on.
-fn walked(reader: &dyn Reader, model: &Model, draw: &mut Draw) {
-    let (one, other) = (draw.key(), draw.key());
+fn walked(reader: &dyn Reader, model: &Model, draw: &mut Generator) {
+    let (one, other) = (key(draw), key(draw));
     let range = match draw.below(3) {
         0 => KeyRange::all(),
         1 => KeyRange::prefix(&one[..one.len() / 2]),
@@ -93,7 +83,7 @@ fn walked(reader: &dyn Reader, model: &Model, draw: &mut Draw) {
             let expected = expected.map(|(key, value)| (key.as_slice(), value.as_slice()));
             assert_eq!(found, expected, "{range:?} {direction:?}");
         }
-        let target = draw.key();
+        let target = key(draw);
         cursor.seek(&target).unwrap();
         let before = inside.iter().filter(|(key, _)| match direction {
             Direction::Forward => **key < target,
@@ -103,7 +93,7 @@ fn walked(reader: &dyn Reader, model: &Model, draw: &mut Draw) {
     }
 }
 
-fn agrees(reader: &dyn Reader, model: &Model, draw: &mut Draw) {
+fn agrees(reader: &dyn Reader, model: &Model, draw: &mut Generator) {
     looked_up(reader, model, draw);
     walked(reader, model, draw);
 }
@@ -131,9 +121,9 @@ fn conforms(seed: u64, met: &mut Met) {
     let mut store: Arc<dyn Engine> = stores::create(&Forest, &environment, &options);
     let mut model = Model::new();
     let mut snapshots: Vec<(Arc<dyn Snapshot>, Model)> = Vec::new();
-    let mut draw = Draw(seed);
+    let mut draw = Generator::new(seed);
     for number in 0..2_000u64 {
-        let key = draw.key();
+        let key = key(&mut draw);
         match draw.below(250) {
             0 => _ = store.compact(&CompactOptions::default(), &()).unwrap(),
             1 => {

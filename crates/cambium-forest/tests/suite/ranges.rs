@@ -10,7 +10,7 @@ use cambium_api::{
 };
 use cambium_forest::Forest;
 use cambium_io::Environment;
-use cambium_io::simulated::{CrashStyle, SimulatedDisk};
+use cambium_io::simulated::{CrashStyle, Generator, SimulatedDisk};
 use cambium_testkit::stores;
 
 use crate::support::{Model, SMALL_NODES, contents, options};
@@ -33,38 +33,27 @@ fn open(environment: &Environment) -> Arc<dyn Engine> {
     stores::open(&Forest, environment, &options(&SETTINGS))
 }
 
-/// Small numbers in a row that looks like none.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: u64) -> u64 {
-        let next = self.0.wrapping_mul(6_364_136_223_846_793_005);
-        self.0 = next.wrapping_add(1);
-        (self.0 >> 33) % bound
+/// Some are long and begin alike, so that the sorted run cuts them.
+fn key(numbers: &mut Generator) -> Vec<u8> {
+    let number = numbers.below(400);
+    match number % 4 {
+        0 => [&vec![b'l'; 150][..], format!("{number:03}").as_bytes()].concat(),
+        1 => format!("{number:03}-{}", "x".repeat(100)).into_bytes(),
+        _ => format!("{number:03}").into_bytes(),
     }
+}
 
-    /// Some are long and begin alike, so that the sorted run cuts them.
-    fn key(&mut self) -> Vec<u8> {
-        let number = self.below(400);
-        match number % 4 {
-            0 => [&vec![b'l'; 150][..], format!("{number:03}").as_bytes()].concat(),
-            1 => format!("{number:03}-{}", "x".repeat(100)).into_bytes(),
-            _ => format!("{number:03}").into_bytes(),
-        }
-    }
-
-    fn range(&mut self) -> KeyRange {
-        let (one, other) = (self.key(), self.key());
-        let (from, to) = (one.clone().min(other.clone()), one.max(other));
-        KeyRange {
-            from: (self.below(8) > 0).then_some(from),
-            to: (self.below(8) > 0).then_some(to),
-        }
+fn range(numbers: &mut Generator) -> KeyRange {
+    let (one, other) = (key(numbers), key(numbers));
+    let (from, to) = (one.clone().min(other.clone()), one.max(other));
+    KeyRange {
+        from: (numbers.below(8) > 0).then_some(from),
+        to: (numbers.below(8) > 0).then_some(to),
     }
 }
 
 /// Compares the answers of every kind of lookup with a model.
-fn expect(reader: &dyn Reader, model: &Model, numbers: &mut Numbers) {
+fn expect(reader: &dyn Reader, model: &Model, numbers: &mut Generator) {
     assert_eq!(&contents(reader), model);
     let mut reverse = reader.scan(&KeyRange::all(), Direction::Reverse).unwrap();
     for (key, value) in model.iter().rev() {
@@ -72,7 +61,7 @@ fn expect(reader: &dyn Reader, model: &Model, numbers: &mut Numbers) {
         assert_eq!((&*entry.key, &*entry.value), (&key[..], &value[..]));
     }
     assert!(reverse.next().unwrap().is_none());
-    let keys: Vec<Vec<u8>> = (0..24).map(|_| numbers.key()).collect();
+    let keys: Vec<Vec<u8>> = (0..24).map(|_| key(numbers)).collect();
     let places: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let together = reader.multi_get(&places).unwrap();
     for (key, value) in keys.iter().zip(together) {
@@ -81,7 +70,7 @@ fn expect(reader: &dyn Reader, model: &Model, numbers: &mut Numbers) {
         assert_eq!(alone.as_deref(), model.get(key).map(Vec::as_slice));
     }
     for direction in [Direction::Forward, Direction::Reverse] {
-        let range = numbers.range();
+        let range = range(numbers);
         let mut cursor = reader.scan(&range, direction).unwrap();
         let inside = model.keys().filter(|key| range.contains(key));
         let mut inside: Vec<&Vec<u8>> = inside.collect();
@@ -95,20 +84,20 @@ fn expect(reader: &dyn Reader, model: &Model, numbers: &mut Numbers) {
     }
 }
 
-fn write(store: &dyn Engine, model: &mut Model, numbers: &mut Numbers, round: u64) {
+fn write(store: &dyn Engine, model: &mut Model, numbers: &mut Generator, round: u64) {
     match numbers.below(16) {
         0 => {
-            let range = numbers.range();
+            let range = range(numbers);
             model.retain(|key, _| !range.contains(key));
             store.delete_range(range, Durability::Written).unwrap();
         }
         1 | 2 => {
-            let key = numbers.key();
+            let key = key(numbers);
             model.remove(&key);
             store.delete(&key, Durability::Written).unwrap();
         }
         _ => {
-            let (key, value) = (numbers.key(), round.to_be_bytes().to_vec());
+            let (key, value) = (key(numbers), round.to_be_bytes().to_vec());
             store.put(&key, &value, Durability::Written).unwrap();
             model.insert(key, value);
         }
@@ -126,7 +115,7 @@ fn check(environment: &Environment) {
 fn every_layer_and_every_moment_agree_with_a_model() {
     for seed in 0..12 {
         let environment = Environment::memory();
-        let mut numbers = Numbers(seed);
+        let mut numbers = Generator::new(seed);
         let mut store = create(&environment, &[]);
         let mut model = Model::new();
         let mut moments: Vec<(Arc<dyn Snapshot>, Model)> = Vec::new();
@@ -196,13 +185,13 @@ fn a_crash_keeps_a_range_that_was_synced() {
     for seed in 0..20 {
         let disk = SimulatedDisk::new(seed);
         let environment = Environment::simulated(&disk, seed);
-        let mut numbers = Numbers(seed);
+        let mut numbers = Generator::new(seed);
         let store = create(&environment, &[]);
         let mut model = Model::new();
         for round in 0..numbers.below(500) {
             write(&*store, &mut model, &mut numbers, round);
         }
-        let range = numbers.range();
+        let range = range(&mut numbers);
         model.retain(|key, _| !range.contains(key));
         store.delete_range(range, Durability::Synced).unwrap();
         let disk = disk.crash(CrashStyle::Mixed, seed);
