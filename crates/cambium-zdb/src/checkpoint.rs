@@ -108,7 +108,7 @@ impl Core {
             self.health.check_sound()?;
             let payload = maintenance.catalog.encode();
             let written = maintenance.superblock.write(&payload);
-            written.map_err(|error| self.unless_full(error))?;
+            written.map_err(|error| self.health.unless_full(error))?;
             self.free_commit_logs(durable_sequence);
             Ok(())
         });
