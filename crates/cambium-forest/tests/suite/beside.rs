@@ -89,6 +89,8 @@ impl Reader {
 /// A writer that does everything a writer can, and the state it has written.
 struct Writer {
     environment: Environment,
+    /// How it opens the store again.
+    opening: OptionValues,
     store: Option<Arc<dyn Engine>>,
     model: Model,
     named: Option<Model>,
@@ -101,7 +103,7 @@ impl Writer {
             store.close().unwrap();
         }
         drop(store);
-        self.store = Some(open(&self.environment, &small()));
+        self.store = Some(open(&self.environment, &self.opening));
     }
 
     fn compact(&self) {
@@ -166,6 +168,7 @@ fn mixed(seed: u64) {
     let mut numbers = Numbers(seed);
     let environment = Environment::memory();
     let mut writer = Writer {
+        opening: small(),
         store: Some(create(&environment, &[])),
         environment: environment.clone(),
         model: Model::new(),
@@ -332,8 +335,11 @@ fn a_follower_beside_a_writer_meets_every_batch_once() {
     for seed in 0..30 {
         let mut numbers = Numbers(seed);
         let environment = Environment::memory();
+        // A cleaning that overtook the feed would be no fault.
+        let uncleaned = [("cleaning", "off")];
         let mut writer = Writer {
-            store: Some(create(&environment, &[("cleaning", "off")])),
+            store: Some(create(&environment, &uncleaned)),
+            opening: stores::options(&[&SMALL, &uncleaned]),
             environment: environment.clone(),
             model: Model::new(),
             named: None,
