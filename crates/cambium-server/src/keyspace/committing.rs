@@ -34,11 +34,11 @@ impl Keyspace {
             self.state = self.committed.clone();
             self.recent.forget_all();
             self.soonest.fill((0, Vec::new()));
-            // The store's own error says more than one of reading it.
-            _ = self.load_expiries();
+            self.expiries.take_back();
             return Err(error);
         }
         self.committed = self.state.clone();
+        self.expiries.keep();
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Keys that expire: their order, and their end.
 
+use std::collections::BTreeSet;
+
 use cambium::{Direction, KeyRange, Result};
 
 use super::Keyspace;
@@ -14,13 +16,65 @@ pub const MOST_EXPIRED_A_COUNT: usize = 2_000;
 /// Beside so many commands one key expires: live work goes first.
 pub const COMMANDS_A_KEY: usize = 16;
 
+/// A moment, and the database and key that expire then.
+type Expiry = (u64, u8, Vec<u8>);
+
+/// What expires when, on engines without an order of keys. A commit that fails takes back what
+/// changed since the one before.
+#[derive(Debug, Default)]
+pub(super) struct Expiries {
+    all: BTreeSet<Expiry>,
+    /// Changes since the last commit; true for what came.
+    changes: Vec<(bool, Expiry)>,
+}
+
+impl Expiries {
+    fn insert(&mut self, expiry: Expiry) {
+        if self.all.insert(expiry.clone()) {
+            self.changes.push((true, expiry));
+        }
+    }
+
+    fn remove(&mut self, expiry: Expiry) {
+        if self.all.remove(&expiry) {
+            self.changes.push((false, expiry));
+        }
+    }
+
+    /// Forgets those of a database.
+    pub(super) fn empty(&mut self, database: u8) {
+        let changes = &mut self.changes;
+        self.all.retain(|expiry| {
+            let stays = expiry.1 != database;
+            if !stays {
+                changes.push((false, expiry.clone()));
+            }
+            stays
+        });
+    }
+
+    /// What changed is in the store now.
+    pub(super) fn keep(&mut self) {
+        self.changes.clear();
+    }
+
+    /// What changed is not in the store.
+    pub(super) fn take_back(&mut self) {
+        for (came, expiry) in self.changes.drain(..).rev() {
+            match came {
+                true => _ = self.all.remove(&expiry),
+                false => _ = self.all.insert(expiry),
+            }
+        }
+    }
+}
+
 impl Keyspace {
     /// On an engine without an order of keys, one pass finds what expires when.
     pub(super) fn load_expiries(&mut self) -> Result<()> {
         if self.view.is_ordered {
             return Ok(());
         }
-        self.expiries.clear();
         for stored in self.store.iterate()? {
             let stored = stored?;
             let entry = Entry::decode(&stored.value).and_then(|entry| entry.expires);
@@ -28,6 +82,7 @@ impl Keyspace {
                 self.expiries.insert((moment, *database, key.to_vec()));
             }
         }
+        self.expiries.keep();
         Ok(())
     }
 
@@ -64,7 +119,7 @@ impl Keyspace {
         }
         if !self.view.is_ordered {
             if let Some(moment) = old {
-                self.expiries.remove(&(moment, database, key.to_vec()));
+                self.expiries.remove((moment, database, key.to_vec()));
             }
             if let Some(moment) = new {
                 self.expiries.insert((moment, database, key.to_vec()));
@@ -161,7 +216,7 @@ impl Keyspace {
                         .map_or(Walk::On, |(moment, key)| take(moment, key))
                 })?;
         } else {
-            for (moment, of, key) in &self.expiries {
+            for (moment, of, key) in &self.expiries.all {
                 if *of == database && take(*moment, key) == Walk::Enough {
                     break;
                 }
@@ -169,5 +224,28 @@ impl Keyspace {
         }
         self.soonest[usize::from(database)] = soonest;
         Ok(due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_commit_wrote_is_taken_back() {
+        let expiry = |moment: u64, database: u8| (moment, database, b"oak".to_vec());
+        let mut expiries = Expiries::default();
+        expiries.insert(expiry(1, 0));
+        expiries.insert(expiry(2, 1));
+        expiries.keep();
+        let committed = expiries.all.clone();
+        expiries.remove(expiry(1, 0));
+        expiries.insert(expiry(3, 0));
+        expiries.remove(expiry(3, 0));
+        expiries.insert(expiry(1, 0));
+        expiries.empty(1);
+        expiries.insert(expiry(4, 1));
+        expiries.take_back();
+        assert_eq!(expiries.all, committed);
     }
 }

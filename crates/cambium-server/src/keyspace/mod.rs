@@ -20,13 +20,14 @@ mod recent;
 pub mod view;
 mod watching;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use cambium::{Direction, Error, KeyRange, Result, Store, Value};
 use cambium_io::environment::MemoryBudget;
 use foldhash::fast::RandomState;
 
+use expiring::Expiries;
 use fetching::Fetching;
 use layout::{Count, Entry, HashHeader, Kind, State};
 use notices::{Class, Notices};
@@ -47,8 +48,7 @@ pub struct Keyspace {
     committed: State,
     /// By database: nothing expires before this moment, or at it with a smaller key.
     soonest: Vec<(u64, Vec<u8>)>,
-    /// On engines without an order of keys: what expires when.
-    expiries: BTreeSet<(u64, u8, Vec<u8>)>,
+    expiries: Expiries,
     watches: Watches,
     recent: RecentStrings,
     /// Keys whose last write is not synced, by hash, with the round of that write.
@@ -115,7 +115,7 @@ impl Keyspace {
             committed: state.clone(),
             state,
             soonest: vec![(0, Vec::new()); layout::MOST_DATABASES],
-            expiries: BTreeSet::new(),
+            expiries: Expiries::default(),
             watches: Watches::default(),
             recent: RecentStrings::new(seed, memory.reserve(0).ok()),
             unsynced: HashMap::default(),
@@ -430,7 +430,7 @@ impl Keyspace {
             for key in keys {
                 self.view.overlay.delete(key);
             }
-            self.expiries.retain(|(_, of, _)| *of != database);
+            self.expiries.empty(database);
         }
         self.recent.forget_all();
         self.state.counts[usize::from(database)] = Count::default();
