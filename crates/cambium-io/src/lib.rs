@@ -16,7 +16,6 @@
 //! | [`mod@crc32c`] | CRC-32C at the processor's full width |
 //! | [`crew`] | jobs of one kind, done by threads and whoever waits |
 //! | [`environment`] | clock, randomness, executor, memory budget: one for all stores of a process |
-//! | [`memory`] | files in memory |
 //! | [`memory_budget`] | the memory that all stores of an environment share |
 //! | [`kept_queue`] | a read queue that each thread keeps |
 //! | [`read_pool`] | threads that read for queues |
@@ -43,7 +42,6 @@ pub mod events;
 pub mod file_system;
 mod inline_queue;
 pub mod kept_queue;
-pub mod memory;
 pub mod memory_budget;
 mod pipeline;
 pub mod read_pool;

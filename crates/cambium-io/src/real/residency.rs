@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_file_in_no_operating_system_is_unknown() {
-        let memory = crate::memory::MemoryFileSystem::new();
+        let memory = crate::simulated::SimulatedDisk::memory();
         let file = memory.open("/a".as_ref(), OpenOptions::CREATE_NEW).unwrap();
         assert_eq!(resident_pages(&*file).unwrap(), None);
     }

@@ -8,10 +8,10 @@ use std::sync::{Arc, PoisonError};
 use super::disk::SimulatedDisk;
 use super::events::Event;
 use super::faults::{ArmedRule, FaultRule};
+use super::image::{CHUNK_BYTES, Image};
 use super::node::Node;
 use super::state::State;
-use crate::memory::image::CHUNK_BYTES;
-use crate::memory::tree::{Entry, normalize};
+use super::tree::{Entry, normalize};
 
 /// How files of a simulated disk share bytes; each step includes the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,7 +87,7 @@ impl SimulatedDisk {
     /// # Ok::<(), cambium_base::Error>(())
     /// ```
     pub fn add_device(&self, path: &Path, bytes: u64, sector_bytes: u32) {
-        let mut image = crate::memory::image::Image::default();
+        let mut image = Image::default();
         image.set_length(bytes);
         let mut device = Node::settled(image);
         device.sector_bytes = sector_bytes;
@@ -231,7 +231,7 @@ impl SimulatedDisk {
         let Some(node) = file_at(&state, path) else {
             return false;
         };
-        let mut image = crate::memory::image::Image::default();
+        let mut image = Image::default();
         image.write(bytes, 0);
         state.nodes.insert(node, Arc::new(Node::settled(image)));
         true

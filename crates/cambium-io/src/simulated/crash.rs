@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use super::disk::SimulatedDisk;
 use super::events::{Event, Events};
+use super::image::Image;
 use super::node::{Change, Fate, NameChange, Node, drop_unreachable};
 use super::random::Generator;
 use super::state::State;
-use crate::memory::image::Image;
-use crate::memory::tree::{Entry, Tree};
+use super::tree::{Entry, Tree};
 
 /// Which unsynced changes survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,12 +127,7 @@ fn random_cut(state: &State, generator: &mut Generator) -> u64 {
     first + generator.below(behind - first + 1)
 }
 
-fn surviving_names(
-    state: &State,
-    style: CrashStyle,
-    cut: u64,
-    generator: &mut Generator,
-) -> Tree<u64> {
+fn surviving_names(state: &State, style: CrashStyle, cut: u64, generator: &mut Generator) -> Tree {
     let style = match style {
         CrashStyle::Sectors => *generator.pick(&[
             CrashStyle::NothingUnsynced,
@@ -158,7 +153,7 @@ fn surviving_names(
     }
 }
 
-fn some_names(state: &State, mut keep: impl FnMut(&NameChange) -> bool) -> Tree<u64> {
+fn some_names(state: &State, mut keep: impl FnMut(&NameChange) -> bool) -> Tree {
     let mut names = (*state.durable_names).clone();
     for change in &state.name_changes {
         if keep(change) {

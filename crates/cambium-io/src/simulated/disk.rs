@@ -10,18 +10,17 @@ use super::control::{Moment, Probe, Sharing};
 use super::events::{Event, Events};
 use super::faults::{ErrorNumber, Fault};
 use super::file::SimulatedFile;
+use super::image::CHUNK_BYTES;
+use super::lock::{SimulatedLock, locked, opened_for_lock};
 use super::node::{Change, Fate, NameAction};
 use super::random::Generator;
 use super::state::{State, fail_sync};
+use super::tree::{Entry, normalize, parent, refuse};
 use crate::batch::{BatchOptions, ReadQueue};
 use crate::file_system::{
     DirectoryEntry, File, FileKind, FileLock, FileSystem, LockMode, Metadata, OpenOptions, Space,
 };
 use crate::inline_queue::InlineReadQueue;
-use crate::memory::file::owner_in;
-use crate::memory::image::CHUNK_BYTES;
-use crate::memory::tree::{Entry, normalize, parent, refuse};
-use crate::memory::{locked, opened_for_lock};
 
 /// The process id simulated owners write into lock files: a real one would
 /// make images differ from run to run.
@@ -71,6 +70,14 @@ impl SimulatedDisk {
     /// `seed`.
     pub fn new(seed: u64) -> Self {
         Self::from_state(State::new(seed, Arc::new(Events::default())))
+    }
+
+    /// Files in memory alone, for examples and quick tests: there is no device below the
+    /// cache, so a sync has nothing to do and no change is kept for a crash.
+    pub fn memory() -> Self {
+        let mut state = State::new(0, Arc::new(Events::default()));
+        state.cache_only = true;
+        Self::from_state(state)
     }
 
     pub(super) fn from_state(state: State) -> Self {
@@ -176,7 +183,11 @@ impl FileSystem for SimulatedDisk {
                 allocated: state
                     .node(node)
                     .map_or(0, |node| node.cached.allocated_bytes()),
-                links: state.cached_names.count(|other| *other == node),
+                links: state
+                    .cached_names
+                    .files()
+                    .filter(|&other| other == node)
+                    .count() as u64,
             },
         }))
     }
@@ -281,8 +292,7 @@ impl FileSystem for SimulatedDisk {
         let node = self.open_node(&plain, opened_for_lock(mode))?;
         let mut state = self.shared.lock();
         if !state.locks.entry(node).or_default().take(mode) {
-            let owner = state.node(node).and_then(|node| owner_in(&node.cached));
-            return Err(locked(path, owner));
+            return Err(locked(path, state.node(node).map(|node| &node.cached)));
         }
         if mode == LockMode::Exclusive {
             if state.room(node, 0, 1) == 0 {
@@ -316,24 +326,6 @@ impl FileSystem for SimulatedDisk {
         let seed = self.shared.lock().generator.next_u64();
         let generator = Generator::new(seed);
         Ok(Box::new(InlineReadQueue::new(options, Some(generator))?))
-    }
-}
-
-#[derive(Debug)]
-struct SimulatedLock {
-    disk: SimulatedDisk,
-    node: u64,
-    mode: LockMode,
-}
-
-impl FileLock for SimulatedLock {}
-
-impl Drop for SimulatedLock {
-    fn drop(&mut self) {
-        let mut state = self.disk.shared.lock();
-        if let Some(holders) = state.locks.get_mut(&self.node) {
-            holders.release(self.mode);
-        }
     }
 }
 

@@ -69,6 +69,13 @@ impl Executor for IdleExecutor {
 }
 
 impl Environment {
+    /// A new in-memory file system, a clock that only sleeping advances,
+    /// random numbers from a fixed seed, and no background threads (stores do
+    /// their own steps): what examples and quick tests want.
+    pub fn memory() -> Environment {
+        Environment::simulated(&SimulatedDisk::memory(), 0)
+    }
+
     /// A world in which everything follows from `disk` and `seed`.
     pub fn simulated(disk: &SimulatedDisk, seed: u64) -> Environment {
         Environment {

@@ -4,20 +4,29 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use cambium_base::Result;
+use cambium_base::{Error, Result};
 
 use super::control::Moment;
 use super::disk::{SimulatedDisk, full};
 use super::events::Event;
 use super::faults::{ErrorNumber, Fault};
+use super::image::MAX_LENGTH;
 use super::node::{Change, Fate, Node};
 use super::state::{State, fail, fail_sync};
+use super::tree::refuse;
 use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
-use crate::memory::file::{DIRECT_ALIGNMENT, check_direct, check_range};
-use crate::memory::tree::refuse;
 
 /// Bytes a disk writes whole or not at all.
 pub(super) const SECTOR_BYTES: u64 = 512;
+
+/// What direct handles of files demand, as many disks do.
+const DIRECT_ALIGNMENT: Alignment = Alignment {
+    memory: 512,
+    offset: 512,
+};
+
+/// See [`File::read_cached_at`].
+const AT_HAND_BLOCK: u64 = 4 << 10;
 
 /// An open file.
 #[derive(Debug)]
@@ -46,7 +55,28 @@ impl SimulatedFile {
         if !self.options.write {
             return Err(refuse(operation, &self.path, ErrorKind::PermissionDenied));
         }
-        check_range(operation, &self.path, offset, length)
+        if offset
+            .checked_add(length)
+            .is_some_and(|end| end <= MAX_LENGTH)
+        {
+            return Ok(());
+        }
+        let too_large = std::io::Error::from_raw_os_error(27);
+        Err(Error::io(operation, &self.path, too_large))
+    }
+
+    /// Refuses what a direct handle cannot do: places and memory off the grid.
+    fn check_direct(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let alignment = self.alignment();
+        let grid = alignment.offset as u64;
+        let off_grid = offset % grid != 0
+            || bytes.len() as u64 % grid != 0
+            || bytes.as_ptr() as usize % alignment.memory != 0;
+        if off_grid {
+            let kind = ErrorKind::InvalidInput;
+            return Err(refuse("direct transfer", &self.path, kind));
+        }
+        Ok(())
     }
 
     /// Runs an operation that changes length or space.
@@ -152,6 +182,7 @@ impl SimulatedFile {
                 state.keep_pages(self.node);
                 return Err(fail_sync("sync", &self.path, number));
             }
+            _ if state.cache_only => {}
             _ => sync(state.node_mut(self.node)),
         }
         Ok(())
@@ -183,9 +214,7 @@ impl File for SimulatedFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        if self.options.direct {
-            check_direct(&self.path, buffer, offset, self.alignment())?;
-        }
+        self.check_direct(buffer, offset)?;
         crate::sync::point();
         let mut state = self.disk.shared.lock();
         state.admit(Event::Read, "read", &self.path)?;
@@ -205,11 +234,25 @@ impl File for SimulatedFile {
         Ok(node.cached.read(buffer, offset))
     }
 
+    fn read_cached_at(&self, buffer: &mut [u8], offset: u64) -> usize {
+        crate::sync::point();
+        let state = self.disk.shared.lock();
+        if self.options.direct || !state.cache_only {
+            return 0;
+        }
+        // One block in four is said not to be at hand, so that whoever asks has to do
+        // without as well.
+        let away = ((offset / AT_HAND_BLOCK) | 3) * AT_HAND_BLOCK;
+        let count = away.saturating_sub(offset).min(buffer.len() as u64);
+        let node = state.node(self.node);
+        node.map_or(0, |node| {
+            node.cached.read(&mut buffer[..count as usize], offset)
+        })
+    }
+
     fn write_at(&self, buffer: &[u8], offset: u64) -> Result<()> {
         self.check("write", offset, buffer.len() as u64)?;
-        if self.options.direct {
-            check_direct(&self.path, buffer, offset, self.alignment())?;
-        }
+        self.check_direct(buffer, offset)?;
         self.disk.probe(Moment::BeforeOperation);
         let mut state = self.disk.shared.lock();
         let fault = state.admit(Event::Write, "write", &self.path)?;

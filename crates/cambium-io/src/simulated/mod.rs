@@ -33,11 +33,17 @@
 //! |---|---|
 //! | `disk` | [`SimulatedDisk`]: names, locks, faults, probes |
 //! | `file` | handles |
+//! | `lock` | locks of files |
+//! | `image` | the bytes of a file, copied on write |
+//! | `tree` | names of files and folders |
 //! | `node` | a file's two images and the changes between them |
 //! | `crash` | [`CrashStyle`] and the images it leaves |
 //! | `faults` | [`FaultRule`] and operation classes |
 //! | `events` | counters |
 //! | `environment` | clock, randomness and executor of a simulation |
+//!
+//! [`SimulatedDisk::memory`] is the same without a device below the cache, for all who
+//! want files in memory and no crash.
 //!
 //! [`File::sync_data`]: crate::File::sync_data
 //! [`FileSystem::sync_directory`]: crate::FileSystem::sync_directory
@@ -49,10 +55,15 @@ mod environment;
 mod events;
 mod faults;
 mod file;
+mod image;
+mod lock;
 mod node;
 mod random;
 mod state;
+mod tree;
 
+#[cfg(test)]
+mod contract_tests;
 #[cfg(test)]
 mod tests;
 

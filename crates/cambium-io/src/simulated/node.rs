@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::file::SECTOR_BYTES;
-use crate::memory::image::Image;
-use crate::memory::tree::{Entry, Tree};
+use super::image::Image;
+use super::tree::{Entry, Tree};
 
 /// A change of a file's bytes or length.
 #[derive(Clone, Debug)]
@@ -295,7 +295,7 @@ pub(super) struct NameChange {
 }
 
 impl NameChange {
-    pub(super) fn apply(&self, names: &mut Tree<u64>) {
+    pub(super) fn apply(&self, names: &mut Tree) {
         match &self.action {
             NameAction::Link { path, node } => names.set(path, Entry::File(*node)),
             NameAction::MakeDirectory { path } => names.set(path, Entry::Directory),
@@ -314,7 +314,7 @@ impl NameChange {
 }
 
 /// Takes away names whose folder is not there.
-pub(super) fn drop_unreachable(names: &mut Tree<u64>) {
+pub(super) fn drop_unreachable(names: &mut Tree) {
     let mut folders: Vec<PathBuf> = Vec::new();
     // Folders sort before what they hold, so one pass is enough.
     names.retain(|path, entry| {

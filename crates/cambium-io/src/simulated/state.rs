@@ -9,18 +9,18 @@ use cambium_base::{Error, Result};
 use super::control::Sharing;
 use super::events::{Event, Events};
 use super::faults::{ArmedRule, ErrorNumber, Fault, OperationClass};
+use super::image::CHUNK_BYTES;
+use super::lock::Holders;
 use super::node::{Change, Fate, NameAction, NameChange, Node};
 use super::random::Generator;
-use crate::memory::file::Holders;
-use crate::memory::image::CHUNK_BYTES;
-use crate::memory::tree::{Entry, Tree, parent};
+use super::tree::{Entry, Tree, parent};
 
 /// Everything behind a disk's lock.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) nodes: BTreeMap<u64, Arc<Node>>,
-    pub(super) cached_names: Arc<Tree<u64>>,
-    pub(super) durable_names: Arc<Tree<u64>>,
+    pub(super) cached_names: Arc<Tree>,
+    pub(super) durable_names: Arc<Tree>,
     pub(super) name_changes: Vec<NameChange>,
     pub(super) next_node: u64,
     pub(super) next_order: u64,
@@ -35,6 +35,8 @@ pub(super) struct State {
     pub(super) short_transfers: bool,
     /// Files can have several names and share blocks.
     pub(super) shares: Sharing,
+    /// No device lies below the cache: see [`super::SimulatedDisk::memory`].
+    pub(super) cache_only: bool,
     pub(super) events: Arc<Events>,
 }
 
@@ -55,6 +57,7 @@ impl State {
             generator: Generator::new(seed),
             short_transfers: false,
             shares: Sharing::Blocks,
+            cache_only: false,
             events,
         }
     }
@@ -107,6 +110,9 @@ impl State {
 
     /// Does a change of bytes or length in the cache.
     pub(super) fn change(&mut self, node: u64, change: Change, fate: Fate) {
+        if self.cache_only {
+            return change.apply(&mut self.node_mut(node).cached);
+        }
         let order = self.order();
         self.node_mut(node).change(order, change, fate);
     }
@@ -171,10 +177,7 @@ impl State {
     pub(super) fn collect(&mut self) {
         let mut reachable: Vec<u64> = self.handles.keys().copied().collect();
         for names in [&self.cached_names, &self.durable_names] {
-            reachable.extend(names.iter().filter_map(|(_, entry)| match entry {
-                Entry::File(node) => Some(*node),
-                Entry::Directory => None,
-            }));
+            reachable.extend(names.files());
         }
         for change in &self.name_changes {
             match &change.action {
@@ -196,13 +199,7 @@ impl State {
 
     /// Chunks in use: by files that have a name or an open handle.
     pub(super) fn used_chunks(&self) -> u64 {
-        let named = self
-            .cached_names
-            .iter()
-            .filter_map(|(_, entry)| match entry {
-                Entry::File(node) => Some(*node),
-                Entry::Directory => None,
-            });
+        let named = self.cached_names.files();
         let mut nodes: Vec<u64> = named.chain(self.handles.keys().copied()).collect();
         nodes.sort_unstable();
         nodes.dedup();

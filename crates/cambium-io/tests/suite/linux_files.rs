@@ -107,7 +107,7 @@ fn what_is_stored_into_a_window_is_in_the_file() {
     if !stores_are_seen(&real, &folder.path().join("log")) {
         eprintln!("SKIPPED: windows, on this file system");
     }
-    let memory = cambium_io::memory::MemoryFileSystem::new();
+    let memory = cambium_io::simulated::SimulatedDisk::memory();
     assert!(stores_are_seen(&memory, Path::new("/log")));
     let disk = cambium_io::simulated::SimulatedDisk::new(1);
     assert!(stores_are_seen(&disk, Path::new("/log")));

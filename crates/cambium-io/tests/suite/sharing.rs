@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use cambium_io::memory::MemoryFileSystem;
 use cambium_io::simulated::{CrashStyle, Sharing, SimulatedDisk};
 use cambium_io::{FileSystem, OpenOptions, PortableFileSystem, RealFileSystem};
 
@@ -72,7 +71,7 @@ fn the_real_file_system_links_and_clones_where_it_can() {
 #[test]
 fn the_simulated_ones_link_and_clone() {
     let root = Path::new("/");
-    let memory = MemoryFileSystem::new();
+    let memory = SimulatedDisk::memory();
     let disk = SimulatedDisk::new(1);
     for files in [&memory as &dyn FileSystem, &disk] {
         a_link_is_a_second_name(files, root);

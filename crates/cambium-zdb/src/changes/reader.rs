@@ -272,7 +272,7 @@ mod tests {
     use cambium_api::{OptionValues, Seeded};
     use cambium_base::{FileNumber, SequenceNumber, StoreId};
     use cambium_io::FileSystem;
-    use cambium_io::memory::MemoryFileSystem;
+    use cambium_io::simulated::SimulatedDisk;
 
     use super::*;
     use crate::data_file::Home;
@@ -280,7 +280,7 @@ mod tests {
     use crate::options::Shape;
 
     fn data_file() -> Arc<DataFile> {
-        let files = MemoryFileSystem::new();
+        let files = SimulatedDisk::memory();
         let folder = PathBuf::from("store");
         files.create_directory(&folder).unwrap();
         let home = Home {

@@ -12,29 +12,21 @@ use cambium_base::{Error, Result};
 
 use crate::file_system::{DirectoryEntry, FileKind};
 
-/// What a name stands for: a folder, or a file of the owner's own kind.
-#[derive(Clone, Debug)]
-pub(crate) enum Entry<T> {
+/// What a name stands for: a folder, or a file by its number.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Entry {
     Directory,
-    File(T),
+    File(u64),
 }
 
 /// All names of a file system.
-#[derive(Clone, Debug)]
-pub(crate) struct Tree<T> {
-    entries: BTreeMap<PathBuf, Entry<T>>,
-}
-
-impl<T> Default for Tree<T> {
-    fn default() -> Self {
-        Tree {
-            entries: BTreeMap::new(),
-        }
-    }
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tree {
+    entries: BTreeMap<PathBuf, Entry>,
 }
 
 /// One spelling for each path, without the root.
-pub(crate) fn normalize(path: &Path) -> PathBuf {
+pub(super) fn normalize(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
         match component {
@@ -49,51 +41,51 @@ pub(crate) fn normalize(path: &Path) -> PathBuf {
 }
 
 /// The folder a normalized path lies in.
-pub(crate) fn parent(path: &Path) -> &Path {
+pub(super) fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
 /// An error of the operating system's kind.
-pub(crate) fn refuse(operation: &'static str, path: &Path, kind: ErrorKind) -> Error {
+pub(super) fn refuse(operation: &'static str, path: &Path, kind: ErrorKind) -> Error {
     Error::io(operation, path, IoError::from(kind))
 }
 
-impl<T: Clone> Tree<T> {
+impl Tree {
     /// What stands at a normalized path; the root is a folder.
-    pub(crate) fn get(&self, path: &Path) -> Option<Entry<T>> {
+    pub(super) fn get(&self, path: &Path) -> Option<Entry> {
         if path.as_os_str().is_empty() {
             return Some(Entry::Directory);
         }
-        self.entries.get(path).cloned()
+        self.entries.get(path).copied()
     }
 
     /// True if a folder stands there.
-    pub(crate) fn is_directory(&self, path: &Path) -> bool {
+    pub(super) fn is_directory(&self, path: &Path) -> bool {
         matches!(self.get(path), Some(Entry::Directory))
     }
 
     /// Sets a name whatever was there before.
-    pub(crate) fn set(&mut self, path: &Path, entry: Entry<T>) {
+    pub(super) fn set(&mut self, path: &Path, entry: Entry) {
         self.entries.insert(path.to_path_buf(), entry);
     }
 
     /// Takes a name away, if it is there.
-    pub(crate) fn clear(&mut self, path: &Path) -> Option<Entry<T>> {
+    pub(super) fn clear(&mut self, path: &Path) -> Option<Entry> {
         self.entries.remove(path)
     }
 
     /// All names and what they stand for.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&PathBuf, &Entry<T>)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&PathBuf, &Entry)> {
         self.entries.iter()
     }
 
     /// Keeps only names that answer true.
-    pub(crate) fn retain(&mut self, keep: impl FnMut(&PathBuf, &mut Entry<T>) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl FnMut(&PathBuf, &mut Entry) -> bool) {
         self.entries.retain(keep);
     }
 
     /// The file at a path, or `NotFound`, or `IsADirectory`.
-    pub(crate) fn file(&self, operation: &'static str, path: &Path) -> Result<T> {
+    pub(super) fn file(&self, operation: &'static str, path: &Path) -> Result<u64> {
         match self.get(path) {
             Some(Entry::File(file)) => Ok(file),
             Some(Entry::Directory) => Err(refuse(operation, path, ErrorKind::IsADirectory)),
@@ -102,7 +94,7 @@ impl<T: Clone> Tree<T> {
     }
 
     /// Refuses a name whose folder is not there.
-    pub(crate) fn check_parent(&self, operation: &'static str, path: &Path) -> Result<()> {
+    pub(super) fn check_parent(&self, operation: &'static str, path: &Path) -> Result<()> {
         match self.get(parent(path)) {
             Some(Entry::Directory) => Ok(()),
             Some(Entry::File(_)) => Err(refuse(operation, path, ErrorKind::NotADirectory)),
@@ -111,28 +103,28 @@ impl<T: Clone> Tree<T> {
     }
 
     /// Refuses a new name where something stands or the parent does not.
-    pub(crate) fn check_new(&self, operation: &'static str, path: &Path) -> Result<()> {
+    pub(super) fn check_new(&self, operation: &'static str, path: &Path) -> Result<()> {
         if self.get(path).is_some() {
             return Err(refuse(operation, path, ErrorKind::AlreadyExists));
         }
         self.check_parent(operation, path)
     }
 
-    /// How many names lead to files that answer true.
-    pub(crate) fn count(&self, is_it: impl Fn(&T) -> bool) -> u64 {
-        let files = self.entries.values();
-        files
-            .filter(|entry| matches!(entry, Entry::File(file) if is_it(file)))
-            .count() as u64
+    /// The numbers of all files, once for each name.
+    pub(super) fn files(&self) -> impl Iterator<Item = u64> {
+        self.entries.values().filter_map(|entry| match entry {
+            Entry::File(node) => Some(*node),
+            Entry::Directory => None,
+        })
     }
 
     /// Refuses a new folder where something stands or the parent does not.
-    pub(crate) fn check_create_directory(&self, path: &Path) -> Result<()> {
+    pub(super) fn check_create_directory(&self, path: &Path) -> Result<()> {
         self.check_new("create folder", path)
     }
 
     /// Refuses to remove what is no empty folder.
-    pub(crate) fn check_remove_directory(&self, path: &Path) -> Result<()> {
+    pub(super) fn check_remove_directory(&self, path: &Path) -> Result<()> {
         if self.list("remove folder", path)?.is_empty() && !path.as_os_str().is_empty() {
             return Ok(());
         }
@@ -140,7 +132,7 @@ impl<T: Clone> Tree<T> {
     }
 
     /// The names in a folder, sorted by their bytes.
-    pub(crate) fn list(&self, operation: &'static str, path: &Path) -> Result<Vec<DirectoryEntry>> {
+    pub(super) fn list(&self, operation: &'static str, path: &Path) -> Result<Vec<DirectoryEntry>> {
         match self.get(path) {
             Some(Entry::Directory) => {}
             Some(Entry::File(_)) => return Err(refuse(operation, path, ErrorKind::NotADirectory)),
@@ -165,7 +157,7 @@ impl<T: Clone> Tree<T> {
     }
 
     /// Moves a name, replacing a file that had the new one.
-    pub(crate) fn rename(&mut self, from: &Path, to: &Path) {
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) {
         let moved: Vec<PathBuf> = self
             .entries
             .range(from.to_path_buf()..)
@@ -186,7 +178,7 @@ impl<T: Clone> Tree<T> {
     }
 
     /// Refuses a rename the operating system would refuse.
-    pub(crate) fn check_rename(&self, from: &Path, to: &Path) -> Result<()> {
+    pub(super) fn check_rename(&self, from: &Path, to: &Path) -> Result<()> {
         let source = self.get(from);
         self.check_parent("rename", to)?;
         match (source, self.get(to)) {
@@ -228,7 +220,7 @@ mod tests {
         ] {
             tree.set(Path::new(path), entry);
         }
-        let names = |tree: &Tree<i32>, path: &str| -> Vec<PathBuf> {
+        let names = |tree: &Tree, path: &str| -> Vec<PathBuf> {
             let list = tree.list("list", Path::new(path)).unwrap_or_default();
             list.into_iter().map(|entry| entry.name).collect()
         };

@@ -1,4 +1,4 @@
-//! The contract of file systems, held against both that live in memory.
+//! The contract of file systems, with a device below the cache and without.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use cambium_base::{Error, Result};
 
-use super::MemoryFileSystem;
-use crate::simulated::SimulatedDisk;
+use super::SimulatedDisk;
 use crate::{Environment, FileSystem, LockMode, OpenOptions};
 
 fn both(check: impl Fn(Arc<dyn FileSystem>)) {
-    check(Arc::new(MemoryFileSystem::new()));
+    check(Arc::new(SimulatedDisk::memory()));
     check(Arc::new(SimulatedDisk::new(1)));
 }
 

@@ -12,11 +12,11 @@
 use std::sync::Arc;
 
 /// Bytes of a chunk: also the unit in which space is counted.
-pub(crate) const CHUNK_BYTES: usize = 4096;
+pub(super) const CHUNK_BYTES: usize = 4096;
 
 /// Longest file an image takes, 1 TiB: a wild offset answers an error instead
 /// of taking all memory.
-pub(crate) const MAX_LENGTH: u64 = 1 << 40;
+pub(super) const MAX_LENGTH: u64 = 1 << 40;
 
 #[derive(Clone, Debug)]
 enum Chunk {
@@ -27,7 +27,7 @@ enum Chunk {
 
 /// A file's bytes and length.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Image {
+pub(super) struct Image {
     chunks: Arc<Vec<Chunk>>,
     length: u64,
     allocated_chunks: u64,
@@ -63,29 +63,29 @@ fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
 
 impl Image {
     /// Bytes from start to end.
-    pub(crate) fn length(&self) -> u64 {
+    pub(super) fn length(&self) -> u64 {
         self.length
     }
 
     /// Chunks that take space.
-    pub(crate) fn allocated_chunks(&self) -> u64 {
+    pub(super) fn allocated_chunks(&self) -> u64 {
         self.allocated_chunks
     }
 
     /// Bytes that take space.
-    pub(crate) fn allocated_bytes(&self) -> u64 {
+    pub(super) fn allocated_bytes(&self) -> u64 {
         self.allocated_chunks * CHUNK_BYTES as u64
     }
 
     /// Chunks of a range that would have to be allocated to write it.
-    pub(crate) fn missing_chunks(&self, offset: u64, length: u64) -> u64 {
+    pub(super) fn missing_chunks(&self, offset: u64, length: u64) -> u64 {
         pieces(offset, length)
             .filter(|piece| matches!(self.chunks.get(piece.chunk), None | Some(Chunk::Hole)))
             .count() as u64
     }
 
     /// Reads from `offset`; the count is short at the end.
-    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
         let available = self.length.saturating_sub(offset);
         let count = (buffer.len() as u64).min(available);
         let mut done = 0;
@@ -101,14 +101,14 @@ impl Image {
     }
 
     /// All bytes.
-    pub(crate) fn to_vec(&self) -> Vec<u8> {
+    pub(super) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.length as usize];
         self.read(&mut bytes, 0);
         bytes
     }
 
     /// Writes at `offset`, extending the file where needed.
-    pub(crate) fn write(&mut self, bytes: &[u8], offset: u64) {
+    pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
         if bytes.is_empty() {
             return;
         }
@@ -122,7 +122,7 @@ impl Image {
     }
 
     /// Cuts, or extends with a hole.
-    pub(crate) fn set_length(&mut self, length: u64) {
+    pub(super) fn set_length(&mut self, length: u64) {
         if length < self.length {
             self.zero(length, self.length - length);
             let keep = length.div_ceil(CHUNK_BYTES as u64) as usize;
@@ -139,7 +139,7 @@ impl Image {
     }
 
     /// Takes space for a range and extends the file over it.
-    pub(crate) fn allocate(&mut self, offset: u64, length: u64) {
+    pub(super) fn allocate(&mut self, offset: u64, length: u64) {
         self.length = self.length.max(offset + length);
         for piece in pieces(offset, length) {
             self.grow_to(piece.chunk);
@@ -151,7 +151,7 @@ impl Image {
     }
 
     /// Frees the whole chunks of a range and zeros the rest of it.
-    pub(crate) fn punch(&mut self, offset: u64, length: u64) {
+    pub(super) fn punch(&mut self, offset: u64, length: u64) {
         let length = length.min(self.length.saturating_sub(offset));
         for piece in pieces(offset, length) {
             let whole = piece.start == 0 && piece.end == CHUNK_BYTES;
