@@ -3,24 +3,17 @@
 //!
 //! Where the environment runs tasks, a task reads one window while the window
 //! before it is written. If the task has not begun to read a window when it
-//! is needed, the compaction reads it: so nothing depends on the task, and a
-//! simulation takes the same steps from the same seed.
-//!
-//! ```text
-//! Idle ──want──▶ Wanted ──task──▶ Reading ──▶ Done ──take──▶ Idle
-//!                   └───────────────take────────────────────────┘
-//! ```
+//! is needed, the compaction reads it ([`Crew`]): so nothing depends on the task,
+//! and a simulation takes the same steps from the same seed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use cambium_base::{Error, Result};
-use cambium_io::step::BackgroundTask;
-use cambium_io::sync::{Condvar, Mutex};
+use cambium_base::Result;
+use cambium_io::sync::Mutex;
 use cambium_io::{
-    Advice, AlignedBuffer, BatchOptions, Environment, File, OpenOptions, ReadBackend, ReadQueue,
-    ReadRequest, StepOutcome,
+    Advice, AlignedBuffer, BatchOptions, Crew, Environment, File, OpenOptions, ReadBackend,
+    ReadQueue, ReadRequest,
 };
 
 use super::plan::{IN_BUCKET, Plan};
@@ -30,8 +23,6 @@ use crate::core::lock;
 use crate::database::Database;
 use crate::document::DocumentAddress;
 
-/// How often the one who waits looks whether the task is alive.
-const LOOK: Duration = Duration::from_millis(200);
 /// Buffers are kept in sizes that are multiples of this, larger ones of an
 /// eighth of the power of two below: so most fit another read.
 pub(super) const BUFFER_UNIT: usize = 512;
@@ -168,17 +159,7 @@ struct Reader {
 }
 
 #[derive(Debug)]
-enum State {
-    Idle,
-    Wanted(Plan),
-    Reading,
-    Done(Result<Window>),
-}
-
-#[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
     reader: Mutex<Reader>,
     pool: Mutex<Pool>,
 }
@@ -189,8 +170,7 @@ pub(super) struct Fetcher {
     shared: Arc<Shared>,
     /// Reads begin and end at multiples of this.
     unit: u64,
-    /// Dropped first: it waits for what the task is reading.
-    task: Option<Box<dyn BackgroundTask>>,
+    crew: Crew<Plan, Result<Window>>,
 }
 
 impl Fetcher {
@@ -212,8 +192,6 @@ impl Fetcher {
         }
         let unit = file.alignment().offset as u64;
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::Idle),
-            changed: Condvar::new(),
             reader: Mutex::new(Reader {
                 environment: environment.clone(),
                 file,
@@ -226,17 +204,14 @@ impl Fetcher {
                 ..Pool::default()
             }),
         });
-        let for_task = shared.clone();
-        let task = settings.tuning.overlap.then(|| {
-            environment.executor.spawn(
-                "forest-fetch",
-                Box::new(move || match for_task.work() {
-                    true => StepOutcome::Again,
-                    false => StepOutcome::Idle,
-                }),
-            )
-        });
-        Ok(Fetcher { shared, unit, task })
+        let reading = shared.clone();
+        let crew = Crew::new(
+            &*environment.executor,
+            "forest-fetch",
+            usize::from(settings.tuning.overlap),
+            move |plan| reading.read(plan),
+        );
+        Ok(Fetcher { shared, unit, crew })
     }
 
     /// Bytes that reads begin and end at multiples of.
@@ -246,43 +221,17 @@ impl Fetcher {
 
     /// Wants a plan read. One at a time: take the window before it first.
     pub fn want(&self, plan: Plan) {
-        *lock(&self.shared.state) = State::Wanted(plan);
-        if let Some(task) = &self.task {
-            task.notify();
-        }
+        self.crew.add(plan);
     }
 
     /// True if something is wanted, being read or read.
     pub fn is_busy(&self) -> bool {
-        !matches!(*lock(&self.shared.state), State::Idle)
+        self.crew.pending() > 0
     }
 
     /// Waits for what was wanted; `None` if nothing was.
     pub fn take(&self) -> Result<Option<Window>> {
-        let mut state = lock(&self.shared.state);
-        loop {
-            match std::mem::replace(&mut *state, State::Idle) {
-                State::Idle => return Ok(None),
-                State::Done(read) => return read.map(Some),
-                State::Wanted(plan) => {
-                    drop(state);
-                    return self.shared.read(plan).map(Some);
-                }
-                State::Reading => {
-                    *state = State::Reading;
-                    if let Some(what) = self.task.as_ref().and_then(|task| task.failure()) {
-                        *state = State::Idle;
-                        return Err(Error::io(
-                            "read",
-                            lock(&self.shared.reader).file.path(),
-                            std::io::Error::other(what),
-                        ));
-                    }
-                    let waited = self.shared.changed.wait_timeout(state, LOOK);
-                    (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-                }
-            }
-        }
+        self.crew.next()?.transpose()
     }
 
     /// Lets memory go that is kept for reads like those so far.
@@ -301,37 +250,7 @@ impl Fetcher {
     }
 }
 
-impl Drop for Fetcher {
-    fn drop(&mut self) {
-        // Nothing more is begun.
-        let mut state = lock(&self.shared.state);
-        if matches!(*state, State::Wanted(_)) {
-            *state = State::Idle;
-        }
-        drop(state);
-        self.task.take();
-    }
-}
-
 impl Shared {
-    /// What the task does; false if nothing was wanted.
-    fn work(&self) -> bool {
-        let plan = {
-            let mut state = lock(&self.state);
-            match std::mem::replace(&mut *state, State::Reading) {
-                State::Wanted(plan) => plan,
-                other => {
-                    *state = other;
-                    return false;
-                }
-            }
-        };
-        let read = self.read(plan);
-        *lock(&self.state) = State::Done(read);
-        self.changed.notify_all();
-        true
-    }
-
     fn read(&self, plan: Plan) -> Result<Window> {
         let mut reader = lock(&self.reader);
         let window = reader.read(plan, &self.pool);
