@@ -2,7 +2,6 @@
 
 use super::strings::{check_length, part};
 use super::{Call, Command, FAST, Failure, Outcome, READ, SYNTAX, WRITE};
-use crate::keyspace::notices::Class;
 
 #[rustfmt::skip] // a table
 pub const COMMANDS: &[Command] = &[
@@ -41,7 +40,7 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
         b"1" => true,
         _ => return Err(Failure::Known("ERR bit is not an integer or out of range")),
     };
-    let (key, database) = (call.argument(1), call.database());
+    let key = call.argument(1);
     let old = call.find_string(key)?;
     let mut value = old.as_ref().map_or_else(Vec::new, |old| old.body.to_vec());
     let place = (offset >> 3) as usize;
@@ -60,12 +59,7 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
         true => value[place] |= mask(offset),
         false => value[place] &= !mask(offset),
     }
-    let expires = old.as_ref().and_then(|old| old.expires);
-    call.put_string(key, old.as_ref(), expires, &value)?;
-    call.keyspace()
-        .notices
-        .add(Class::String, "setbit", database, key);
-    Ok(())
+    call.change_string(key, old.as_ref(), &value, "setbit")
 }
 
 fn bitcount(call: &mut Call<'_>) -> Outcome {

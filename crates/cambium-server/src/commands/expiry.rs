@@ -66,24 +66,31 @@ impl Conditions {
     }
 }
 
-fn moment(call: &Call<'_>) -> Outcome<i64> {
-    let name = call.command.name;
-    let number = call.integer(2)?;
-    let millis = match name.starts_with('p') {
-        true => Some(number),
-        false => number.checked_mul(1000),
+/// The moment that an argument says, in milliseconds since 1970.
+pub fn moment(call: &Call<'_>, place: usize, in_seconds: bool, is_relative: bool) -> Outcome<i64> {
+    let number = call.integer(place)?;
+    let millis = match in_seconds {
+        true => number.checked_mul(1000),
+        false => Some(number),
     };
-    let begins = match name.ends_with("at") {
-        true => 0,
-        false => call.server.keyspace.now as i64,
+    let begins = match is_relative {
+        true => call.server.keyspace.now as i64,
+        false => 0,
     };
     let moment = millis.and_then(|millis| millis.checked_add(begins));
-    moment.ok_or_else(|| Failure::Text(format!("ERR invalid expire time in '{name}' command")))
+    moment.ok_or_else(|| invalid_moment(call))
+}
+
+/// The refusal of a moment that cannot be.
+pub fn invalid_moment(call: &Call<'_>) -> Failure {
+    let name = call.command.name;
+    Failure::Text(format!("ERR invalid expire time in '{name}' command"))
 }
 
 fn expire(call: &mut Call<'_>) -> Outcome {
     let conditions = conditions(call)?;
-    let moment = moment(call)?;
+    let name = call.command.name;
+    let moment = moment(call, 2, !name.starts_with('p'), !name.ends_with("at"))?;
     let (key, database) = (call.argument(1), call.database());
     let old = call.keyspace().find(database, key)?;
     let Some(old) = old.filter(|old| conditions.hold(old, moment)) else {
@@ -91,17 +98,12 @@ fn expire(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     };
     if moment <= call.keyspace().now as i64 {
-        call.keyspace().remove(database, key, &old);
-        call.keyspace()
-            .notices
-            .add(Class::Generic, "del", database, key);
+        call.delete(key, &old);
     } else {
         let kind = (old.kind, Some(moment as u64));
         call.keyspace()
             .put(database, key, Some(&old), kind, &old.body)?;
-        call.keyspace()
-            .notices
-            .add(Class::Generic, "expire", database, key);
+        call.notice(Class::Generic, "expire", key);
     }
     call.reply().truth(true);
     Ok(())
@@ -114,9 +116,7 @@ fn persist(call: &mut Call<'_>) -> Outcome {
     if let Some(old) = &old {
         call.keyspace()
             .put(database, key, Some(old), (old.kind, None), &old.body)?;
-        call.keyspace()
-            .notices
-            .add(Class::Generic, "persist", database, key);
+        call.notice(Class::Generic, "persist", key);
     }
     call.reply().truth(old.is_some());
     Ok(())

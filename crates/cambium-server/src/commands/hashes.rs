@@ -228,10 +228,8 @@ fn hdel(call: &mut Call<'_>) -> Outcome {
             "hdel",
         )?;
     } else if deleted > 0 {
-        let keyspace = call.keyspace();
-        keyspace.notices.add(Class::Hash, "hdel", database, key);
-        keyspace.remove(database, key, &old);
-        keyspace.notices.add(Class::Generic, "del", database, key);
+        call.notice(Class::Hash, "hdel", key);
+        call.delete(key, &old);
     }
     call.reply().integer(deleted as i64);
     Ok(())

@@ -34,10 +34,7 @@ fn del(call: &mut Call<'_>) -> Outcome {
     let mut deleted = 0;
     for key in call.arguments.from(1) {
         if let Some(old) = call.keyspace().find(database, key)? {
-            call.keyspace().remove(database, key, &old);
-            call.keyspace()
-                .notices
-                .add(Class::Generic, "del", database, key);
+            call.delete(key, &old);
             deleted += 1;
         }
     }

@@ -31,6 +31,7 @@ use crate::executor::server::Server;
 use crate::executor::session::Session;
 use crate::keyspace::Keyspace;
 use crate::keyspace::layout::{Entry, Kind};
+use crate::keyspace::notices::Class;
 use crate::resp::Arguments;
 use crate::resp::numbers::parse_integer;
 use crate::resp::reply::Reply;
@@ -196,6 +197,32 @@ impl<'a> Call<'a> {
         let database = self.database();
         let kind = (Kind::String, expires);
         Ok(self.keyspace().put(database, key, old, kind, value)?)
+    }
+
+    /// Gives a key a string that expires when its old entry would, and tells those who listen.
+    pub fn change_string(
+        &mut self,
+        key: &[u8],
+        old: Option<&Entry>,
+        value: &[u8],
+        event: &'static str,
+    ) -> Outcome {
+        self.put_string(key, old, old.and_then(|old| old.expires), value)?;
+        self.notice(Class::String, event, key);
+        Ok(())
+    }
+
+    /// Removes a key, and tells those who listen.
+    pub fn delete(&mut self, key: &[u8], old: &Entry) {
+        let database = self.database();
+        self.keyspace().remove(database, key, old);
+        self.notice(Class::Generic, "del", key);
+    }
+
+    /// Tells those who listen what happened to a key.
+    pub fn notice(&mut self, class: Class, event: &'static str, key: &[u8]) {
+        let database = self.database();
+        self.keyspace().notices.add(class, event, database, key);
     }
 
     /// The error of a subcommand that is not there.

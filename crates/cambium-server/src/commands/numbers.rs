@@ -1,7 +1,6 @@
 //! Strings that are numbers.
 
 use super::{Call, Command, FAST, Failure, NOT_A_FLOAT, NOT_AN_INTEGER, Outcome, WRITE};
-use crate::keyspace::notices::Class;
 use crate::resp::numbers::{add_decimals, parse_integer};
 
 #[rustfmt::skip] // a table
@@ -59,31 +58,23 @@ pub fn float_sum(old: Option<&[u8]>, amount: &[u8], not_a_number: Failure) -> Ou
 }
 
 fn add(call: &mut Call<'_>, amount: i64) -> Outcome {
-    let (key, database) = (call.argument(1), call.database());
+    let key = call.argument(1);
     let old = call.find_string(key)?;
     let number = sum(old.as_ref().map(|old| &*old.body), amount, NOT_AN_INTEGER)?;
-    let expires = old.as_ref().and_then(|old| old.expires);
-    call.put_string(key, old.as_ref(), expires, number.to_string().as_bytes())?;
-    call.keyspace()
-        .notices
-        .add(Class::String, "incrby", database, key);
+    call.change_string(key, old.as_ref(), number.to_string().as_bytes(), "incrby")?;
     call.reply().integer(number);
     Ok(())
 }
 
 fn incrbyfloat(call: &mut Call<'_>) -> Outcome {
-    let (key, database) = (call.argument(1), call.database());
+    let key = call.argument(1);
     let old = call.find_string(key)?;
     let number = float_sum(
         old.as_ref().map(|old| &*old.body),
         call.argument(2),
         NOT_A_FLOAT,
     )?;
-    let expires = old.as_ref().and_then(|old| old.expires);
-    call.put_string(key, old.as_ref(), expires, number.as_bytes())?;
-    call.keyspace()
-        .notices
-        .add(Class::String, "incrbyfloat", database, key);
+    call.change_string(key, old.as_ref(), number.as_bytes(), "incrbyfloat")?;
     call.reply().bulk(number);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Strings as a whole, and their parts.
 
+use super::expiry::{self, invalid_moment};
 use super::{Call, Command, FAST, FREES, Failure, Outcome, READ, SYNTAX, WRITE};
 use crate::keyspace::layout::{Entry, Kind};
 use crate::keyspace::notices::Class;
@@ -52,27 +53,13 @@ impl Lifetime {
     }
 }
 
-/// The moment of an option `EX`, `PX`, `EXAT` or `PXAT` and its argument.
+/// The moment of an option `EX`, `PX`, `EXAT` or `PXAT` and its argument, which is positive.
 fn moment(call: &Call<'_>, place: usize, in_seconds: bool, is_relative: bool) -> Outcome<u64> {
-    let number = call.integer(place)?;
-    let invalid = || {
-        let name = call.command.name;
-        Failure::Text(format!("ERR invalid expire time in '{name}' command"))
-    };
-    if number <= 0 {
-        return Err(invalid());
+    if call.integer(place)? <= 0 {
+        return Err(invalid_moment(call));
     }
-    let millis = match in_seconds {
-        true => number.checked_mul(1000),
-        false => Some(number),
-    };
-    let begins = if is_relative {
-        call.server.keyspace.now as i64
-    } else {
-        0
-    };
-    let moment = millis.and_then(|millis| millis.checked_add(begins));
-    moment.map(|moment| moment as u64).ok_or_else(invalid)
+    let moment = expiry::moment(call, place, in_seconds, is_relative)?;
+    Ok(moment as u64)
 }
 
 /// Reads one of the options that say when an entry expires; `None` if this is another one.
@@ -159,11 +146,9 @@ fn store(
     value: &[u8],
 ) -> Outcome {
     call.put_string(key, old, lifetime.moment(old), value)?;
-    let database = call.database();
-    let notices = &mut call.keyspace().notices;
-    notices.add(Class::String, "set", database, key);
+    call.notice(Class::String, "set", key);
     if matches!(lifetime, Lifetime::Until(_)) {
-        notices.add(Class::Generic, "expire", database, key);
+        call.notice(Class::Generic, "expire", key);
     }
     Ok(())
 }
@@ -204,13 +189,10 @@ fn getset(call: &mut Call<'_>) -> Outcome {
 }
 
 fn getdel(call: &mut Call<'_>) -> Outcome {
-    let (key, database) = (call.argument(1), call.database());
+    let key = call.argument(1);
     let old = call.read_string(key)?;
     if let Some(old) = &old {
-        call.keyspace().remove(database, key, old);
-        call.keyspace()
-            .notices
-            .add(Class::Generic, "del", database, key);
+        call.delete(key, old);
     }
     call.reply().optional(old.map(|old| old.body));
     Ok(())
@@ -226,16 +208,13 @@ fn getex(call: &mut Call<'_>) -> Outcome {
     if lifetime.is_none() && call.count() > 2 {
         return Err(SYNTAX);
     }
-    let (key, database) = (call.argument(1), call.database());
+    let key = call.argument(1);
     let old = call.read_string(key)?;
     let now = call.keyspace().now;
     if let (Some(old), Some(lifetime)) = (&old, lifetime) {
         let expires = lifetime.moment(Some(old));
         if expires.is_some_and(|moment| moment <= now) {
-            call.keyspace().remove(database, key, old);
-            call.keyspace()
-                .notices
-                .add(Class::Generic, "del", database, key);
+            call.delete(key, old);
         } else if expires != old.expires {
             call.put_string(key, Some(old), expires, &old.body)?;
             let event = if expires.is_some() {
@@ -243,9 +222,7 @@ fn getex(call: &mut Call<'_>) -> Outcome {
             } else {
                 "persist"
             };
-            call.keyspace()
-                .notices
-                .add(Class::Generic, event, database, key);
+            call.notice(Class::Generic, event, key);
         }
     }
     call.reply().optional(old.map(|old| old.body));
@@ -322,16 +299,7 @@ fn append(call: &mut Call<'_>) -> Outcome {
         Some(old) => [&*old.body, more].concat(),
     };
     check_length(call, value.len() as u64)?;
-    call.put_string(
-        key,
-        old.as_ref(),
-        old.as_ref().and_then(|old| old.expires),
-        &value,
-    )?;
-    let database = call.database();
-    call.keyspace()
-        .notices
-        .add(Class::String, "append", database, key);
+    call.change_string(key, old.as_ref(), &value, "append")?;
     call.reply().integer(value.len() as i64);
     Ok(())
 }
@@ -353,16 +321,7 @@ fn setrange(call: &mut Call<'_>) -> Outcome {
     let mut value = old.as_ref().map_or_else(Vec::new, |old| old.body.to_vec());
     value.resize(length.max(to), 0);
     value[from..to].copy_from_slice(piece);
-    call.put_string(
-        key,
-        old.as_ref(),
-        old.as_ref().and_then(|old| old.expires),
-        &value,
-    )?;
-    let database = call.database();
-    call.keyspace()
-        .notices
-        .add(Class::String, "setrange", database, key);
+    call.change_string(key, old.as_ref(), &value, "setrange")?;
     call.reply().integer(value.len() as i64);
     Ok(())
 }
