@@ -10,7 +10,7 @@ use cambium_base::{Error, Result};
 use super::row::{Row, Segment};
 use super::{Defect, is_missing, segment_path};
 use crate::file_system::{
-    Advice, Alignment, AppendWindow, File, FilePart, FileSystem, OpenOptions, write_buffers,
+    Advice, Alignment, AppendWindow, File, FilePart, FileSystem, OpenOptions,
 };
 use crate::sync::atomic::Ordering;
 
@@ -254,13 +254,6 @@ impl SegmentedFile {
         }
     }
 
-    /// The segment that takes all bytes of a write and is long enough for them, if one is.
-    fn writable_part(&self, offset: u64, length: usize) -> Result<Option<Part>> {
-        let (part, room) = self.writable(offset)?;
-        let room = room.min(part.length.saturating_sub(part.within(offset)));
-        Ok((length as u64 <= room).then_some(part))
-    }
-
     /// A segment was written up to a place in it. Handles that know it as shorter must look
     /// again. So must all where the row has changed meanwhile: another segment may have begun
     /// behind this one, and its length may have been taken before the write.
@@ -361,23 +354,6 @@ impl File for SegmentedFile {
         })
     }
 
-    fn write_vectored_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
-        let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        if let Some(part) = self.writable_part(offset, length)? {
-            let within = part.within(offset);
-            let written = part.file.write_vectored_at(buffers, within);
-            part.segment.note_written();
-            self.note_length(&part, within + length as u64);
-            return written;
-        }
-        let mut position = offset;
-        for buffer in buffers {
-            self.write_at(buffer, position)?;
-            position += buffer.len() as u64;
-        }
-        Ok(())
-    }
-
     fn sync_data(&self) -> Result<()> {
         let parts = self.parts()?;
         self.row.sync(|| {
@@ -390,35 +366,6 @@ impl File for SegmentedFile {
                 }
             })
         })
-    }
-
-    fn sync_ranges(&self, ranges: &[Range<u64>]) -> Result<()> {
-        let parts = self.parts()?;
-        let Some(first) = ranges.first() else {
-            return Ok(());
-        };
-        let part = parts.at(first.start);
-        let is_in_it =
-            |range: &Range<u64>| range.start >= part.segment.start && range.end <= part.next;
-        if !ranges.iter().all(is_in_it) {
-            return self.sync_data();
-        }
-        let within = |range: &Range<u64>| part.within(range.start)..part.within(range.end);
-        let ranges: Vec<Range<u64>> = ranges.iter().map(within).collect();
-        self.row.sync(|| part.file.sync_ranges(&ranges))
-    }
-
-    fn write_synced_at(&self, buffers: &[&[u8]], offset: u64) -> Result<()> {
-        let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        if let Some(part) = self.writable_part(offset, length)? {
-            self.row.sync(|| Ok(()))?;
-            let within = part.within(offset);
-            let written = part.file.write_synced_at(buffers, within);
-            self.note_length(&part, within + length as u64);
-            return written;
-        }
-        write_buffers(self, buffers, offset)?;
-        self.sync_data()
     }
 
     fn length(&self) -> Result<u64> {

@@ -53,7 +53,6 @@ use crate::file_system::{
     DirectoryEntry, File, FileLock, FileSystem, LockMode, Metadata, OpenOptions, Space,
 };
 use crate::sync::{Mutex, lock};
-use crate::write_queue::WriteQueue;
 use file::SegmentedFile;
 use row::Row;
 
@@ -391,10 +390,6 @@ impl FileSystem for SegmentedFileSystem {
 
     fn read_queue(&self, options: BatchOptions) -> Result<Box<dyn ReadQueue>> {
         self.below.read_queue(options)
-    }
-
-    fn write_queue(&self, options: BatchOptions) -> Result<Box<dyn WriteQueue>> {
-        self.below.write_queue(options)
     }
 
     fn below(&self) -> Option<&Arc<dyn FileSystem>> {
