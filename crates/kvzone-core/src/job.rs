@@ -137,9 +137,6 @@ pub struct Load {
     /// deletion, where both happen; None: the oldest go first.
     #[serde(default)]
     pub lifetime: Option<SizeChoice>,
-    /// Share of updates in workload `mixed`, in percent.
-    #[serde(default)]
-    pub update_percent: Option<u32>,
     /// Entries that a scan visits at most, in place of 1 to 100.
     #[serde(default)]
     pub scan_entries: Option<SizeChoice>,
@@ -194,7 +191,6 @@ impl Default for Load {
             beside: None,
             mix: None,
             lifetime: None,
-            update_percent: None,
             scan_entries: None,
             popularity: None,
             verify_every: 16,

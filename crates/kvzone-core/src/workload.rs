@@ -144,19 +144,6 @@ impl Workload {
         self.mix.iter().all(|(kind, _)| !kind.writes())
     }
 
-    /// The mix with another share of updates; None if it is not a mix of reads
-    /// and updates alone, which `mixed` is, or the share is above 100.
-    pub fn with_updates(&self, percent: u32) -> Option<Vec<(OperationKind, u32)>> {
-        let reads = 100_u32.checked_sub(percent)?;
-        (self.name == MIXED).then(|| {
-            let mix = [
-                (OperationKind::Read, reads),
-                (OperationKind::Update, percent),
-            ];
-            mix.into_iter().filter(|&(_, weight)| weight > 0).collect()
-        })
-    }
-
     pub fn only_writes(&self) -> bool {
         self.mix.iter().all(|(kind, _)| !kind.reads())
     }
@@ -167,8 +154,18 @@ impl Workload {
     }
 }
 
-/// The workload whose share of updates can be chosen.
+/// The workload whose mix can be chosen.
 pub const MIXED: &str = "mixed";
+
+/// A mix for it of reads and so many updates, in percent.
+pub fn updates(percent: u32) -> Vec<(OperationKind, u32)> {
+    let reads = 100_u32.saturating_sub(percent);
+    let mix = [
+        (OperationKind::Read, reads),
+        (OperationKind::Update, percent),
+    ];
+    mix.into_iter().filter(|&(_, weight)| weight > 0).collect()
+}
 
 #[derive(serde::Deserialize)]
 struct File {
@@ -253,15 +250,10 @@ mod tests {
     }
 
     #[test]
-    fn only_mixed_has_a_share_of_updates_to_choose() {
-        let mixed = find(MIXED).unwrap();
-        assert_eq!(mixed.with_updates(20).as_ref(), Some(&mixed.mix));
-        let reads = vec![(OperationKind::Read, 100)];
-        assert_eq!(mixed.with_updates(0), Some(reads));
-        let updates = vec![(OperationKind::Update, 100)];
-        assert_eq!(mixed.with_updates(100), Some(updates));
-        assert_eq!(mixed.with_updates(101), None);
-        assert_eq!(find("ycsb-a").unwrap().with_updates(20), None);
+    fn a_mix_with_no_reads_or_no_updates_does_not_name_them() {
+        assert_eq!(updates(20), find(MIXED).unwrap().mix);
+        assert_eq!(updates(0), [(OperationKind::Read, 100)]);
+        assert_eq!(updates(100), [(OperationKind::Update, 100)]);
     }
 
     #[test]

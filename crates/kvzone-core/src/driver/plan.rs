@@ -223,6 +223,7 @@ mod tests {
     use crate::job::Beside;
     use crate::job::tests::load;
     use crate::key_patterns::KeyPattern;
+    use crate::workload::updates;
 
     fn writers(threads: u32, rate: Option<f64>) -> Beside {
         let kind = OperationKind::Update;
@@ -248,8 +249,7 @@ mod tests {
             ("ycsb-d", |it| it.batch = 2, "just inserted"),
             ("ycsb-a", |it| { it.batch = 2; it.rate = Some(10.0); }, "no moment is due"),
             ("overwrite", |it| { it.batch = 2; it.batch_least = Some(3); }, "the smaller first"),
-            ("overwrite", |it| it.update_percent = Some(50), "only mixed"),
-            ("mixed", |it| it.update_percent = Some(101), "from 0 to 100"),
+            ("overwrite", |it| it.mix = Some(updates(50)), "give it to mixed"),
             ("overwrite", |it| it.scan_entries = Some(SizeChoice::Fixed(10)), "does not scan"),
             ("scan-random", |it| it.scan_entries = Some(SizeChoice::Fixed(0)), "from 1 to"),
             ("overwrite", |it| it.beside = Some(writers(1, None)), "writes by itself"),

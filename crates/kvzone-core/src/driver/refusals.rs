@@ -11,24 +11,16 @@ const MOST_BATCH: u32 = 1_000_000;
 const MOST_BATCH_BYTES: u64 = 1 << 30;
 const MOST_SCANNED: u64 = 1_000_000;
 
-/// The workload's mix, or that of the load, or with its share of updates.
+/// The workload's mix, or that of the load.
 pub fn mix(load: &Load, workload: &Workload) -> Result<Vec<(OperationKind, u32)>> {
-    if let Some(mix) = &load.mix {
-        check_mix(mix, load, workload)?;
-        return Ok(mix.clone());
-    }
-    let Some(percent) = load.update_percent else {
-        return Ok(workload.mix.to_vec());
+    let Some(mix) = &load.mix else {
+        return Ok(workload.mix.clone());
     };
-    workload.with_updates(percent).ok_or_else(|| {
-        Error::Usage(format!(
-            "{percent} % updates in {}: only {MIXED} has a share to choose, from 0 to 100",
-            workload.name
-        ))
-    })
+    check_mix(mix, workload)?;
+    Ok(mix.clone())
 }
 
-fn check_mix(mix: &[(OperationKind, u32)], load: &Load, workload: &Workload) -> Result<()> {
+fn check_mix(mix: &[(OperationKind, u32)], workload: &Workload) -> Result<()> {
     let refuse = |what: &str| Err(Error::Usage(format!("a mix of one's own: {what}")));
     let sum: u64 = mix.iter().map(|&(_, weight)| u64::from(weight)).sum();
     if workload.name != MIXED {
@@ -36,9 +28,6 @@ fn check_mix(mix: &[(OperationKind, u32)], load: &Load, workload: &Workload) -> 
             "{} has its own; give it to {MIXED}",
             workload.name
         ));
-    }
-    if load.update_percent.is_some() {
-        return refuse("it says how many updates there are, and no percentage besides");
     }
     if !(1..=MOST_WEIGHT).contains(&sum) {
         return refuse(&format!("weights from 1 to {MOST_WEIGHT} together"));

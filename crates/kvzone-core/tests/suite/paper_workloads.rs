@@ -9,6 +9,7 @@ use kvzone_core::error::Error;
 use kvzone_core::job::{Beside, Job, KeySource, Load, Popularity, SizeChoice, Until};
 use kvzone_core::key_patterns::{DataSet, KeyPattern};
 use kvzone_core::record::Phase;
+use kvzone_core::workload::updates;
 
 fn job(load: Load) -> Job {
     Job::new("memory", "", load)
@@ -43,7 +44,7 @@ fn count(result: &PhaseResult, name: &str) -> u64 {
 #[test]
 fn updates_between_reads_are_gathered_into_batches() {
     let mixed = |percent, least, most| Load {
-        update_percent: Some(percent),
+        mix: Some(updates(percent)),
         batch: most,
         batch_least: Some(least),
         ..load("mixed")

@@ -3,7 +3,7 @@
 
 use kvzone_core::adapter::DurabilityName;
 use kvzone_core::job::{Act, After, Beside, Load, Popularity, SizeChoice, Step, Until};
-use kvzone_core::workload::OperationKind;
+use kvzone_core::workload::{OperationKind, updates};
 use serde::{Deserialize, Serialize};
 
 pub(super) const KEY_BYTES: u64 = 16;
@@ -102,7 +102,7 @@ pub(super) fn steps(program: Program, load: &Load, scale: Scale) -> Vec<Step> {
             steps.timed("read", "read-random", |_| {});
             steps.scan("scan-100", 100);
             steps.timed("mixed", "mixed", |load| {
-                load.update_percent = Some(50);
+                load.mix = Some(updates(50));
                 load.popularity = Some(Popularity::Zipfian(0.99));
             });
         }

@@ -9,7 +9,7 @@ use kvzone_core::key_patterns::{DataSet, KeyPattern};
 use kvzone_core::record::{Phase, Report, Run, SCHEMA, Status};
 use kvzone_core::report::summary::different_answers;
 use kvzone_core::report::text::{bytes, grouped, three_digits};
-use kvzone_core::workload::{self, OperationKind};
+use kvzone_core::workload::{self, MIXED, OperationKind, updates};
 use serde_json::Value;
 
 use super::columns::RATE_OF;
@@ -276,7 +276,10 @@ impl Runner<'_> {
                 threads: 1,
                 rate: Some(rate),
             }),
-            update_percent: point.update_percent.filter(|_| workload == "mixed"),
+            mix: point
+                .update_percent
+                .filter(|_| workload == MIXED)
+                .map(updates),
             scan_entries: point.scan_entries.or(part).map(SizeChoice::Fixed),
             popularity: point.skew.map(|exponent| Popularity::Groups {
                 exponent,

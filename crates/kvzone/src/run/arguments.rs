@@ -17,7 +17,7 @@ use kvzone_core::job::{
 };
 use kvzone_core::key_patterns::KeyPattern;
 use kvzone_core::names::unknown;
-use kvzone_core::workload::{MIXED, OperationKind, find, is_trace};
+use kvzone_core::workload::{MIXED, OperationKind, find, is_trace, updates};
 
 use super::campaign::{Campaign, Contender};
 use super::job_file;
@@ -120,7 +120,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "N", value_parser = parse_sizes)]
     pub(super) lifetime: Option<SizeChoice>,
     /// Share of updates in workload mixed, in percent [default: 20]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(super) update_percent: Option<u32>,
     /// Entries that a scan visits: 100, or 1-100 [default: 1-100]
     #[arg(long, value_name = "N", value_parser = parse_sizes)]
@@ -264,6 +264,10 @@ impl RunArguments {
             (_, Some(seconds)) => Until::Seconds(seconds),
             (operations, None) => Until::Operations(operations.unwrap_or(count)),
         };
+        let own_mix = match &self.mix {
+            Some(Mix(mix)) => Some(mix.clone()),
+            None => self.update_percent.map(updates),
+        };
         let mut kept = Vec::from_iter(keys.kept.clone());
         let mut load = |name: &String, threads: &Threads, value_size: Option<SizeChoice>| {
             if is_trace(name) {
@@ -316,8 +320,7 @@ impl RunArguments {
                     threads,
                     rate: self.writer_rate,
                 }),
-                update_percent: self.update_percent,
-                mix: self.mix.clone().map(|Mix(mix)| mix),
+                mix: own_mix.clone(),
                 lifetime: self.lifetime,
                 scan_entries: self.scan_length.or(workload.scan),
                 popularity: self.popularity,
