@@ -196,7 +196,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "bytes, 0 = none",
         "64MiB",
         false,
-        "Most space held back in a file of the store, so that a full disk still takes deletes and what makes room after them; puts then answer that there is no room. 256KiB are held while an eighth of the disk, and three times this, is free; below that as much as rewriting the tree and a segment takes, at most this and an eighth of the disk. Smaller leaves that space to values, and a full store may need room from elsewhere.",
+        "Most space held back in a file of the store, so that a full disk still takes deletes and what makes room after them; puts then answer that there is no room. 256KiB are held while an eighth of the disk or sixteen times this is free, and three times this; below that as much as rewriting the tree and a segment takes, at most this and an eighth of the disk. Smaller leaves that space to values, and a full store may need room from elsewhere.",
     ),
     OptionSpec::new(
         "collection_rate",

@@ -39,6 +39,8 @@ const LEAST_BYTES: u64 = 256 << 10;
 /// The reserve is no larger than this share of the disk, and a disk is nearly full when
 /// less than this share of it is free.
 const SHARE_OF_DISK: u64 = 8;
+/// With so many times the largest reserve free, no disk is nearly full, however large it is.
+const TIMES_FREE: u64 = 16;
 /// Deletes get this share of what is opened, and so do tables alone.
 const SHARE: u64 = 4;
 /// Room is made by itself for this part of the tree's bytes, at least.
@@ -442,7 +444,8 @@ impl Core {
         let most = self.tuning.reserve_bytes;
         let share = space.total / SHARE_OF_DISK;
         let free = space.available + self.reserve.bytes();
-        (free < share.max(3 * most)).then(|| most.min(share))
+        let nearly_full = share.min(TIMES_FREE * most).max(3 * most);
+        (free < nearly_full).then(|| most.min(share))
     }
 
     /// True where memtables have to be flushed as they are sealed: on a disk that is nearly

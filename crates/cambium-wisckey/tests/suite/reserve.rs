@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use cambium_api::{CompactOptions, Durability, Engine, EngineKind, OptionValues, WriteBatch};
 use cambium_base::Result;
 use cambium_io::simulated::{CrashStyle, IdleExecutor, ProbePoints, SimulatedDisk};
-use cambium_io::{Environment, OpenOptions};
+use cambium_io::{Environment, FileSystem, OpenOptions, Space, StepOutcome};
 use cambium_testkit::Subject;
 use cambium_testkit::full_disk::fill_and_empty;
 use cambium_testkit::golden::contents;
+use cambium_testkit::layer::{FileSystemLayer, Layered};
 use cambium_testkit::stores;
 use cambium_wisckey::Wisckey;
 
@@ -435,4 +436,42 @@ fn fill_a_real_disk(environment: &Environment) {
 fn a_store_that_has_filled_its_disk_opens_deletes_and_gives_space_back() {
     let subject = Subject::new(&Wisckey).opening("segment_bytes", "1MiB");
     fill_and_empty(&subject, 0..10).unwrap();
+}
+
+/// A large disk of which little is free, as shares go.
+#[derive(Debug)]
+struct LargeDisk(Arc<dyn FileSystem>, u64);
+
+impl FileSystemLayer for LargeDisk {
+    fn below(&self) -> &dyn FileSystem {
+        &*self.0
+    }
+
+    fn space(&self, _path: &Path) -> Result<Space> {
+        Ok(Space {
+            available: self.1,
+            total: 256 << 30,
+        })
+    }
+}
+
+#[test]
+fn a_large_disk_is_nearly_full_by_its_free_bytes() {
+    let held_with = |free: u64| {
+        let environment = Environment::memory();
+        let disk = Layered(LargeDisk(environment.file_system.clone(), free));
+        let environment = Environment {
+            file_system: Arc::new(disk),
+            ..environment
+        };
+        let store = stores::create(&Wisckey, &environment, &small());
+        for round in 0..2_000 {
+            let (key, value) = (key(round), value(round));
+            store.put(&key, &value, Durability::Written).unwrap();
+        }
+        while store.step(1 << 20).unwrap() == StepOutcome::Again {}
+        number(&*store, "reserve_bytes")
+    };
+    assert!(held_with(18 << 30) <= 256 << 10);
+    assert!(held_with(512 << 20) > 256 << 10);
 }
