@@ -20,12 +20,12 @@ mod process;
 mod sessions;
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cambium_base::hash::sip13;
 use cambium_foreign::redis::{Address, Answer, Connection};
 use kvzone_core::adapter::{Availability, DurabilityName, OpenRequest, OpenStore};
 use kvzone_core::error::{Error, Result};
@@ -243,19 +243,16 @@ fn keys_of(name: &'static str, control: &mut Connection) -> Result<(usize, Strin
             return Err(Error::store(name, "SCAN", "expected a cursor and keys"));
         };
         let keys = keys.into_iter().map(Answer::into_bytes);
-        hashes.extend(keys.filter(|key| key != OWNER).map(hash));
+        hashes.extend(
+            keys.filter(|key| key != OWNER)
+                .map(|key| sip13(&key, [0; 2])),
+        );
         if cursor == b"0" {
             break;
         }
     }
     let sum = hashes.iter().copied().fold(0, u64::wrapping_add);
     Ok((hashes.len(), format!("{}-{sum:x}", hashes.len())))
-}
-
-fn hash(bytes: impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    bytes.hash(&mut hasher);
-    hasher.finish()
 }
 
 fn connect(name: &'static str, address: &Address, password: Option<&str>) -> Result<Connection> {
@@ -280,7 +277,8 @@ fn socket_path(folder: &Path) -> PathBuf {
     if path.as_os_str().len() <= MOST_SOCKET_BYTES {
         return path;
     }
-    let name = format!("kvzone-{}-{:x}.sock", std::process::id(), hash(folder));
+    let hash = sip13(folder.as_os_str().as_encoded_bytes(), [0; 2]);
+    let name = format!("kvzone-{}-{hash:x}.sock", std::process::id());
     std::env::temp_dir().join(name)
 }
 
