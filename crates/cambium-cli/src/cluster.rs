@@ -67,12 +67,13 @@ pub enum ClusterCommand {
     Status,
     /// Every chain: partition, slots, epoch and members
     Chains,
-    /// Move a fair share of all copies to a node that has just come
+    /// Give a node a copy of each chain that lacks one, and a fair share of all others: first
+    /// those of nodes that are away
     Add { node: String },
     /// Move all copies of a node to others; `remove` it when `status` says that it has none
     Drain { node: String },
-    /// Take a node out of all chains, without a replacement; name it twice to remove the only
-    /// copy that can serve, and to lose what the others lack
+    /// Take a node out of all chains at once; its copies are made anew on nodes that have none.
+    /// Name it twice to remove the only copy that can serve, and to lose what the others lack
     Remove {
         node: String,
         #[arg(hide = true)]
@@ -179,7 +180,16 @@ pub fn run(arguments: &ClusterArguments) -> Result<Status, Failure> {
             vec![(*partition, control::promote(chain, node).map_err(refused)?)]
         }
     };
-    change(&registry, &seen, &changes)
+    if let ClusterCommand::Drain { node } | ClusterCommand::Remove { node, .. } = &arguments.command
+    {
+        // The controller must not give it a chain that lacks a copy.
+        registry.retire(node, true)?;
+    }
+    let done = change(&registry, &seen, &changes)?;
+    if let ClusterCommand::Add { node } = &arguments.command {
+        registry.retire(node, false)?;
+    }
+    Ok(done)
 }
 
 fn init(registry: &Registry, wanted: &InitArguments, name: &str) -> Result<Status, Failure> {
@@ -255,11 +265,6 @@ fn change(registry: &Registry, seen: &Seen, changes: &Changes) -> Result<Status,
     Ok(Status::Done)
 }
 
-fn is_whole(chain: &Chain) -> bool {
-    let stays = |member: &Member| member.state == State::Serving && !member.leaving;
-    chain.epoch > 0 && chain.next_head.is_none() && chain.members.iter().all(stays)
-}
-
 /// Copies that a node has, those that serve, and chains that it is the head of.
 fn duties(seen: &Seen, node: &str) -> (usize, usize, usize) {
     let members = seen.view.chains.iter().flat_map(|chain| &chain.members);
@@ -291,7 +296,11 @@ fn catching_up(seen: &Seen) -> Vec<(u16, &Progress)> {
 
 fn status(seen: &Seen, is_json: bool) -> Result<Status, Failure> {
     let chains = &seen.view.chains;
-    let whole = chains.iter().filter(|chain| is_whole(chain)).count();
+    let replicas = seen.view.replicas();
+    let whole = chains.iter().filter(|chain| chain.is_whole(replicas));
+    let whole = whole.count();
+    let made = chains.iter().filter(|chain| chain.epoch > 0);
+    let missing: usize = made.map(|chain| chain.missing(replicas)).sum();
     let served = chains.iter().filter(|chain| chain.head().is_some()).count();
     let mut names: Vec<&str> = seen.view.nodes.keys().map(String::as_str).collect();
     let members = chains.iter().flat_map(|chain| &chain.members);
@@ -326,7 +335,7 @@ fn status(seen: &Seen, is_json: bool) -> Result<Status, Failure> {
         print(&format!(
             "{}\n",
             json!({
-                "chains": chains.len(), "served": served, "whole": whole,
+                "chains": chains.len(), "served": served, "whole": whole, "missing": missing,
                 "controller": controller, "nodes": nodes, "catching_up": catching_up,
             })
         ))?;
@@ -355,6 +364,12 @@ fn status(seen: &Seen, is_json: bool) -> Result<Status, Failure> {
         }
         for (partition, of) in catching_up(seen) {
             text += &format!("chain {partition}: {} has {of}\n", of.to);
+        }
+        if missing > 0 {
+            text += &format!(
+                "{missing} copies are missing of {replicas} of each chain: start another node, and \
+                 `cambium cluster add` it\n"
+            );
         }
         print(&text)?;
     }

@@ -53,7 +53,7 @@ fn view(nodes: usize, partitions: u16) -> View {
         meta: Some(meta),
         nodes: (0..nodes).map(node).collect(),
         chains: vec![Chain::unmade(); usize::from(partitions)],
-        reports: Default::default(),
+        ..View::default()
     }
 }
 

@@ -3,13 +3,14 @@
 //! ```text
 //! /cambium/NAME/meta          Meta: made by `cambium cluster init`, never changed
 //! /cambium/NAME/nodes/NODE    Node: under the node's lease
+//! /cambium/NAME/retired/NODE  empty: it was drained or removed, and gets no copy until `add`
 //! /cambium/NAME/controller    the name of the node that decides: under its lease
 //! /cambium/NAME/chains/00017  Chain: of a partition, changed by the controller and by commands
 //! /cambium/NAME/progress/NODE Progress of each successor that the node brings up, by partition
 //! /cambium/NAME/reports/00017 Report: of a member about its successor, or as a head that goes
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -154,6 +155,18 @@ impl Chain {
         self.serving().next()
     }
 
+    /// Members that it lacks of so many.
+    pub fn missing(&self, replicas: u16) -> usize {
+        missing(&self.members, replicas)
+    }
+
+    /// So many members are there to stay, and all of them serve.
+    pub fn is_whole(&self, replicas: u16) -> bool {
+        let stays = |member: &Member| member.state == State::Serving && !member.leaving;
+        let is_full = self.epoch > 0 && self.missing(replicas) == 0;
+        is_full && self.next_head.is_none() && self.members.iter().all(stays)
+    }
+
     /// The place of a node.
     pub fn place(&self, node: &str) -> Option<usize> {
         self.members.iter().position(|member| member.node == node)
@@ -175,6 +188,12 @@ impl Chain {
         let before = &self.members[place];
         (self.successor(&before.node)?.node == node).then_some(before)
     }
+}
+
+/// Members that are lacking of so many: those that leave do not count.
+pub(crate) fn missing(members: &[Member], replicas: u16) -> usize {
+    let stay = members.iter().filter(|member| !member.leaving).count();
+    usize::from(replicas).saturating_sub(stay)
 }
 
 /// A member's report about its successor, or as a head that goes. It counts in one epoch alone.
@@ -233,10 +252,20 @@ pub struct View {
     pub meta: Option<Meta>,
     /// Nodes that are there, by name.
     pub nodes: BTreeMap<String, Node>,
+    /// Nodes that were drained or removed, and have not been added since: the controller gives
+    /// them no copies.
+    pub retired: BTreeSet<String>,
     /// Chains, by partition; one that is not made yet has epoch 0.
     pub chains: Vec<Chain>,
     /// Reports, by partition.
     pub reports: BTreeMap<u16, Report>,
+}
+
+impl View {
+    /// Members that each chain should have.
+    pub fn replicas(&self) -> u16 {
+        self.meta.as_ref().map_or(0, |meta| meta.replicas)
+    }
 }
 
 impl Chain {

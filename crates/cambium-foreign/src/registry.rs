@@ -129,7 +129,8 @@ impl Registry {
 
     /// Writes a chain if it and the registrations of its members are as they were seen, and
     /// `also` holds; whether it was written. A member that was gone when it was seen, and has
-    /// registered since, may serve by the chain as it was.
+    /// registered since, may serve by the chain as it was. A new member must not have been
+    /// retired since.
     ///
     /// # Errors
     /// No endpoint answers: it may have been written.
@@ -154,8 +155,28 @@ impl Registry {
                 Some(at) => Compare::Changed(node, *at),
             });
         }
+        let before = &seen.view.chains[usize::from(partition)];
+        for member in &chain.members {
+            let node = &member.node;
+            if before.place(node).is_none() && !seen.view.retired.contains(node) {
+                compares.push(Compare::Missing(self.key(&format!("retired/{node}"))));
+            }
+        }
         self.etcd
             .transact(&compares, &[Change::Put(key, value, None)])
+    }
+
+    /// Says that a node is to get no copies by itself, or that it may.
+    ///
+    /// # Errors
+    /// No endpoint answers.
+    pub fn retire(&self, node: &str, is_retired: bool) -> Result<()> {
+        let key = self.key(&format!("retired/{node}"));
+        let change = match is_retired {
+            true => Change::Put(key, Vec::new(), None),
+            false => Change::Delete(key),
+        };
+        self.etcd.transact(&[], &[change]).map(drop)
     }
 }
 
@@ -174,6 +195,7 @@ impl Seen {
                     self.registered.insert(name.to_string(), entry.changed);
                 }
             }
+            "retired" => _ = self.view.retired.insert(name.to_string()),
             "progress" => {
                 let of_node = serde_json::from_slice::<BTreeMap<u16, Progress>>(&entry.value);
                 self.progress.extend(of_node.unwrap_or_default());

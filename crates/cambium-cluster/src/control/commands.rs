@@ -73,39 +73,51 @@ pub fn chain(view: &View, number: u16) -> Result<&Chain, String> {
     })
 }
 
-/// Moves a fair share of all copies to a node that has few.
+/// Gives a node a copy of each chain that lacks one, and moves a fair share of all copies to it:
+/// first those of nodes that are away.
 ///
 /// # Errors
 /// A line for people: the node is not there.
 pub fn add(view: &View, node: &str) -> Result<Changes, String> {
-    if !view.nodes.contains_key(node) {
-        return Err(format!("node {node} is not there: start its server first"));
-    }
+    let registered = view
+        .nodes
+        .get(node)
+        .ok_or_else(|| format!("node {node} is not there: start its server first"))?;
+    let replicas = view.replicas();
     let copies: usize = view.chains.iter().map(|chain| chain.members.len()).sum();
     let share = copies / view.nodes.len();
     let mut loads = loads(view);
     let mut changes = Changes::new();
-    for (number, chain) in (0..).zip(&view.chains) {
-        let own = loads.get(node).copied().unwrap_or(0);
-        if own >= share {
-            break;
-        }
+    let is_away = |member: &Member| !view.nodes.contains_key(&member.node);
+    let mut chains: Vec<(u16, &Chain)> = (0..).zip(&view.chains).collect();
+    chains.sort_by_key(|(_, chain)| {
+        let is_missing = chain.missing(replicas) > 0;
+        (!is_missing, !chain.members.iter().any(is_away))
+    });
+    for (number, chain) in chains {
         let is_moving = chain.members.iter().any(|member| member.leaving);
-        if chain.epoch == 0 || is_moving || chain.place(node).is_some() {
+        if chain.epoch == 0 || chain.place(node).is_some() {
             continue;
         }
-        let fullest = chain
-            .members
-            .iter()
-            .max_by_key(|member| loads.get(&member.node));
-        let Some(from) = fullest.map(|member| member.node.clone()) else {
-            continue;
-        };
-        if loads.get(&from).copied().unwrap_or(0) <= share {
+        let own = loads.get(node).copied().unwrap_or(0);
+        if chain.missing(replicas) > 0 {
+            let mut members = chain.members.clone();
+            members.push(member(node, registered, State::Waiting));
+            let next_head = chain.next_head.clone();
+            changes.push((number, changed(chain, members, next_head, false)));
+        } else if own < share && !is_moving {
+            let load = |member: &Member| loads.get(&member.node).copied().unwrap_or(0);
+            let members = chain.members.iter();
+            let fullest = members.max_by_key(|member| (is_away(member), load(member)));
+            let Some(from) = fullest.filter(|from| is_away(from) || load(from) > share) else {
+                continue;
+            };
+            changes.push((number, relocate(view, number, &from.node, node)?));
+            let from = from.node.clone();
+            loads.entry(from).and_modify(|load| *load -= 1);
+        } else {
             continue;
         }
-        changes.push((number, relocate(view, number, &from, node)?));
-        loads.entry(from).and_modify(|load| *load -= 1);
         *loads.entry(node.to_string()).or_default() += 1;
     }
     Ok(changes)
@@ -123,10 +135,9 @@ pub fn drain(view: &View, node: &str) -> Result<Changes, String> {
         if member.is_none_or(|member| member.leaving) {
             continue;
         }
-        let free = view
-            .nodes
-            .keys()
-            .filter(|name| *name != node && chain.place(name).is_none());
+        let free = view.nodes.keys().filter(|name| {
+            *name != node && !view.retired.contains(*name) && chain.place(name).is_none()
+        });
         let to = free.min_by_key(|name| loads.get(*name).copied().unwrap_or(0));
         let Some(to) = to.cloned() else {
             return Err(format!(
@@ -170,7 +181,7 @@ pub fn balance(view: &View) -> Changes {
     changes
 }
 
-/// Takes a node out of all chains without a replacement.
+/// Takes a node out of all chains at once. The controller gives its copies to nodes that have none.
 ///
 /// # Errors
 /// A line for people: the node has the only copy that can serve, and `is_forced` is not given.
@@ -202,7 +213,7 @@ pub fn remove(view: &View, node: &str, is_forced: bool) -> Result<Changes, Strin
 }
 
 /// Copies that each node has, or is to have.
-fn loads(view: &View) -> BTreeMap<String, usize> {
+pub(super) fn loads(view: &View) -> BTreeMap<String, usize> {
     let mut loads = BTreeMap::new();
     let stay = |member: &&Member| !member.leaving;
     for member in view

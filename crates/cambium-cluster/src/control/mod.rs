@@ -14,6 +14,10 @@
 //! gone only the one that served last makes it go on. The states and their names are those of
 //! 3FS, a file system that replicates by chains.
 //!
+//! A chain with fewer members than the cluster's `replicas` is given more: a member that was to
+//! leave stays, or a node without a copy of the chain becomes a member. Retired nodes are left
+//! out. A member that is offline counts: its node may come back.
+//!
 //! A head that is to go, by [`promote`] or [`relocate`], first makes place
 //! ([`Chain::next_head`]): it serves nothing more, and reports when the others have its batches.
 //! If it dies, or its successor does, another member takes its place as ever.
@@ -25,7 +29,7 @@ mod commands;
 
 use std::collections::BTreeMap;
 
-use crate::topology::{Chain, Member, Meta, Node, Report, State, View};
+use crate::topology::{Chain, Member, Meta, Node, Report, State, View, missing};
 
 pub use commands::{add, balance, chain, drain, promote, relocate, remove, step_down};
 
@@ -42,10 +46,18 @@ pub fn decide(view: &View) -> Changes {
         return Vec::new();
     }
     let mut changes = Vec::new();
+    let mut loads = None;
     for (number, chain) in (0..).zip(&view.chains) {
         let next = match chain.epoch {
             0 => make(number, meta, &view.nodes),
-            _ => advance(chain, &view.nodes, view.reports.get(&number)),
+            _ => {
+                let mut members = chain.members.clone();
+                if chain.missing(meta.replicas) > 0 {
+                    let loads = loads.get_or_insert_with(|| commands::loads(view));
+                    fill(&mut members, meta.replicas, view, loads);
+                }
+                advance(chain, members, &view.nodes, view.reports.get(&number))
+            }
         };
         changes.extend(next.map(|chain| (number, chain)));
     }
@@ -76,6 +88,41 @@ fn make(number: u16, meta: &Meta, nodes: &BTreeMap<String, Node>) -> Option<Chai
     })
 }
 
+/// Adds members to those of a chain that has too few, as far as there are nodes.
+fn fill(
+    members: &mut Vec<Member>,
+    replicas: u16,
+    view: &View,
+    loads: &mut BTreeMap<String, usize>,
+) {
+    let is_retired = |name: &String| view.retired.contains(name);
+    let serves = |member: &Member| member.state == State::Serving;
+    keep(members, replicas, |member| {
+        serves(member) && !is_retired(&member.node)
+    });
+    while missing(members, replicas) > 0 {
+        let is_free = |name: &&String| {
+            !is_retired(name) && members.iter().all(|member| member.node != **name)
+        };
+        let free = view.nodes.keys().filter(is_free);
+        let Some(name) = free.min_by_key(|name| loads.get(*name)) else {
+            // There is none: one that is away may come back.
+            return keep(members, replicas, |member| !is_retired(&member.node));
+        };
+        members.push(member(name, &view.nodes[name], State::Waiting));
+        *loads.entry(name.clone()).or_default() += 1;
+    }
+}
+
+/// Members that were to leave stay, where too few others do.
+fn keep(members: &mut [Member], replicas: u16, may_stay: impl Fn(&Member) -> bool) {
+    for place in 0..members.len() {
+        if missing(members, replicas) > 0 && may_stay(&members[place]) {
+            members[place].leaving = false;
+        }
+    }
+}
+
 /// A member that is what its node is now.
 pub fn member(name: &str, node: &Node, state: State) -> Member {
     Member {
@@ -88,9 +135,10 @@ pub fn member(name: &str, node: &Node, state: State) -> Member {
     }
 }
 
-/// The next value of a chain, or `None` if it stays.
+/// The next value of a chain that is to have these members, or `None` if it stays.
 fn advance(
     chain: &Chain,
+    mut members: Vec<Member>,
     nodes: &BTreeMap<String, Node>,
     report: Option<&Report>,
 ) -> Option<Chain> {
@@ -101,7 +149,6 @@ fn advance(
     };
     let has_joined =
         |member: &Member| about == Some(member) && report.is_some_and(|report| report.has_joined);
-    let mut members = chain.members.clone();
     let mut waits = false;
     let keeps = |member: &Member| is_up(member, nodes) && !is_unreachable(member);
     let mut serves = chain.serving().any(keeps);
@@ -506,6 +553,66 @@ mod tests {
         view.chains[0] = changes[0].1.clone();
         assert_eq!(step_down(&view, "a"), Changes::new());
         assert_eq!(next(&step_down(&view, "c")), ["a"]);
+    }
+
+    /// Puts a command's changes into a view, and decides until nothing changes.
+    fn apply(view: &mut View, changes: Changes) {
+        for (number, chain) in changes {
+            view.chains[usize::from(number)] = chain;
+        }
+        settle(view);
+    }
+
+    /// Lets the member that is brought up serve.
+    fn join(view: &mut View) {
+        let before = view.chains[0].serving().last().unwrap().node.clone();
+        report(view, &before, true);
+        settle(view);
+    }
+
+    #[test]
+    fn a_removed_copy_is_made_anew_on_a_node_that_has_none() {
+        let mut view = view(1, &["a", "b", "c"]);
+        let is_whole = |view: &View| view.chains[0].is_whole(3);
+        view.nodes.remove("a");
+        settle(&mut view);
+        // One that is away counts: it may come back.
+        view.nodes.insert("d".into(), node(1));
+        assert_eq!(settle(&mut view), 0);
+        view.retired.insert("a".into());
+        let removed = remove(&view, "a", false).unwrap();
+        apply(&mut view, removed);
+        assert_eq!(states(&view), "b:serving c:serving d:syncing");
+        join(&mut view);
+        assert!(is_whole(&view));
+        // There is no other node, and the removed one gets nothing until it is added.
+        view.nodes.insert("a".into(), node(2));
+        view.nodes.remove("d");
+        view.retired.insert("d".into());
+        let removed = remove(&view, "d", false).unwrap();
+        apply(&mut view, removed);
+        assert_eq!(states(&view), "b:serving c:serving");
+        assert_eq!((view.chains[0].missing(3), is_whole(&view)), (1, false));
+        assert!(drain(&view, "b").is_err());
+        let added = add(&view, "a").unwrap();
+        apply(&mut view, added);
+        assert_eq!(states(&view), "b:serving c:serving a:syncing");
+        join(&mut view);
+        assert!(is_whole(&view));
+    }
+
+    #[test]
+    fn a_node_that_is_added_takes_the_copies_of_those_that_are_away_first() {
+        let mut view = view(4, &["a", "b", "c"]);
+        view.nodes.remove("a");
+        settle(&mut view);
+        view.nodes.insert("d".into(), node(1));
+        let added = add(&view, "d").unwrap();
+        assert_eq!(added.len(), 4);
+        for (_, chain) in added {
+            let leaves = chain.members.iter().find(|member| member.leaving);
+            assert_eq!(leaves.unwrap().node, "a");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cambium_cluster::control::{decide, promote, relocate};
+use cambium_cluster::control::{Changes, add, decide, drain, promote, relocate, remove};
 use cambium_cluster::topology::{Acknowledgement, Chain, Meta, Report, State, VERSION, View};
 use cambium_io::simulated::Generator;
 use cambium_testkit::linearizability::{self, Observation, Operation};
@@ -471,21 +471,39 @@ impl World {
         self.at(next, Event::Fault);
     }
 
-    /// Another member becomes the head, or a copy moves to another node.
+    /// Another member becomes the head, a copy moves to another node, a node comes or goes.
     fn command(&mut self) {
         if self.now >= FAULTS_UNTIL {
+            // As `add` of each.
+            self.etcd.view.retired.clear();
             return;
         }
         let view = &self.etcd.view;
+        let chain = &view.chains[0];
         let name = |place| crate::node::name(place as usize);
         let one = name(self.random.below(NODES as u64));
         let other = name(self.random.below(NODES as u64));
-        let changed = match self.random.chance(2, 3) {
-            true => promote(&view.chains[0], &one),
-            false => relocate(view, 0, &one, &other),
+        let serves = chain.serving().any(|member| member.node == one);
+        let only = |chain| vec![(0, chain)];
+        let number = self.random.below(12);
+        let changed = match number {
+            0..6 => promote(chain, &one).map(only),
+            6 | 7 => relocate(view, 0, &one, &other).map(only),
+            8 => drain(view, &one),
+            9 => add(view, &one),
+            // What an `async` head alone has would go with it.
+            _ if serves && chain.acknowledgement == Acknowledgement::Async => Ok(Changes::new()),
+            _ => remove(view, &one, false),
         };
-        if let Ok(chain) = changed {
-            self.etcd.view.chains[0] = chain;
+        if let Ok(changes) = changed {
+            match number {
+                9 => _ = self.etcd.view.retired.remove(&one),
+                8 | 10.. => _ = self.etcd.view.retired.insert(one),
+                _ => {}
+            }
+            for (_, chain) in changes {
+                self.etcd.view.chains[0] = chain;
+            }
         }
         let next = 300 + self.random.below(1_500);
         self.at(next, Event::Command);

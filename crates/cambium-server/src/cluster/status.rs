@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use cambium_cluster::replica::Replica;
-use cambium_cluster::topology::{Member, Progress, State};
+use cambium_cluster::topology::{Progress, State};
 
 use super::chains::Chains;
 use crate::keyspace::partitions::Partitions;
@@ -16,7 +16,7 @@ pub struct ChainStatus {
     pub is_fresh: bool,
     /// etcd's revision that the view is of.
     pub revision: u64,
-    /// Chains of the cluster, those with a head, and those whose members all serve.
+    /// Chains of the cluster, those with a head, and those with every copy.
     pub chains: (usize, usize, usize),
     /// Chains that this node is the head of.
     pub heads: usize,
@@ -129,11 +129,8 @@ impl Chains {
     /// How this node stands now.
     pub fn status(&self, partitions: &Partitions) -> ChainStatus {
         let chains = &self.view.chains;
-        let is_whole =
-            |members: &[Member]| members.iter().all(|member| member.state == State::Serving);
-        let whole = chains
-            .iter()
-            .filter(|chain| chain.epoch > 0 && is_whole(&chain.members));
+        let replicas = self.view.replicas();
+        let whole = chains.iter().filter(|chain| chain.is_whole(replicas));
         let mut status = ChainStatus {
             is_fresh: partitions.now < self.fresh_until,
             revision: self.view.revision,

@@ -282,7 +282,7 @@ impl Scrape {
             ),
             (
                 "cluster_chains_whole",
-                "Chains whose members all serve",
+                "Chains that have as many copies as they should, all of which serve",
                 status.chains.2 as u64,
             ),
             (

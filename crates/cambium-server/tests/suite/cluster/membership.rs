@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use cambium_cluster::control;
-use cambium_cluster::topology::Acknowledgement;
+use cambium_cluster::topology::{Acknowledgement, View};
 use cambium_foreign::etcd::Change;
 use cambium_foreign::registry::Seen;
 
@@ -24,7 +24,7 @@ fn refusal(folder: &std::path::Path, words: &[String]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn apply(cluster: &Cluster, change: impl Fn(&cambium_cluster::topology::View) -> control::Changes) {
+fn apply(cluster: &Cluster, change: impl Fn(&View) -> control::Changes) {
     // The controller may change a chain at the same time.
     eventually("the change is made", || {
         let seen = cluster.seen();
@@ -298,6 +298,56 @@ fn commands_are_those_of_a_node_of_redis_cluster() {
         let answer = client.ask(&cluster.places[node].1, &words);
         assert!(answer == "+OK" || answer == "+QUEUED", "{answer}");
     }
+}
+
+/// A node is lost, and removed: its copies are made anew on the one that has none, and not on the
+/// one that was removed, until that is added.
+#[test]
+fn a_node_that_is_lost_is_replaced() {
+    let mut cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
+    let mut client = cluster.client();
+    client.call("SET oak Quercus");
+    cluster.kill(0);
+    cluster.grow();
+    let remove = |cluster: &Cluster, node: &str| {
+        cluster.registry.retire(node, true).unwrap();
+        apply(cluster, |view| control::remove(view, node, false).unwrap());
+    };
+    remove(&cluster, "n0");
+    cluster.settle();
+    let has_copy = |view: &View, node: &str| {
+        let mut chains = view.chains.iter();
+        chains.any(|chain| chain.place(node).is_some())
+    };
+    let seen = cluster.seen();
+    assert!(!has_copy(&seen.view, "n0"));
+    assert_eq!(client.call("GET oak"), "Quercus");
+    cluster.start_node(0);
+    remove(&cluster, "n3");
+    let missing = |view: &View| {
+        let chains = view.chains.iter();
+        chains.map(|chain| chain.missing(3)).sum::<usize>()
+    };
+    eventually("the node is back", || {
+        cluster.view().nodes.contains_key("n0")
+    });
+    cluster.hand_on();
+    assert_eq!(missing(&cluster.view()), 4);
+    assert!(!has_copy(&cluster.view(), "n0"));
+    apply(&cluster, |view| control::add(view, "n0").unwrap());
+    cluster.registry.retire("n0", false).unwrap();
+    cluster.settle();
+    assert!(has_copy(&cluster.view(), "n0"));
+    // What has seen n3 before it was removed gives it no copy.
+    let chain = seen.view.chains[0].clone();
+    let now = Seen {
+        view: View {
+            retired: Default::default(),
+            ..cluster.view()
+        },
+        ..cluster.seen()
+    };
+    assert!(!cluster.registry.change(&now, 0, &chain, None).unwrap());
 }
 
 #[test]
