@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Changes, changed, member};
+use super::{Changes, changed, keep, member};
 use crate::topology::{Chain, Member, State, View};
 
 /// Lets a member that serves become the head, once the head has handed everything on.
@@ -181,11 +181,13 @@ pub fn balance(view: &View) -> Changes {
     changes
 }
 
-/// Takes a node out of all chains at once. The controller gives its copies to nodes that have none.
+/// Takes a node out of all chains at once. A member that was to leave for it stays; otherwise the
+/// controller gives the copy to a node that has none.
 ///
 /// # Errors
 /// A line for people: the node has the only copy that can serve, and `is_forced` is not given.
 pub fn remove(view: &View, node: &str, is_forced: bool) -> Result<Changes, String> {
+    let replicas = view.replicas();
     let mut changes = Changes::new();
     for (number, chain) in (0..).zip(&view.chains) {
         if chain.place(node).is_none() {
@@ -200,6 +202,7 @@ pub fn remove(view: &View, node: &str, is_forced: bool) -> Result<Changes, Strin
             ));
         }
         let mut members: Vec<Member> = others().cloned().collect();
+        keep(&mut members, replicas, serves);
         if !members.iter().any(serves) {
             // The caller asked for it: the first of the others goes on with what it has.
             if let Some(first) = members.first_mut() {

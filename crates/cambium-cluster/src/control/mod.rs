@@ -616,6 +616,25 @@ mod tests {
     }
 
     #[test]
+    fn a_move_is_called_off_if_the_new_member_is_removed() {
+        for is_drained in [false, true] {
+            let mut view = view(1, &["a", "b", "c"]);
+            view.nodes.insert("d".into(), node(1));
+            let moved = match is_drained {
+                true => drain(&view, "a").unwrap(),
+                false => vec![(0, relocate(&view, 0, "a", "d").unwrap())],
+            };
+            view.retired.extend(is_drained.then(|| "a".into()));
+            apply(&mut view, moved);
+            view.retired.insert("d".into());
+            let removed = remove(&view, "d", false).unwrap();
+            apply(&mut view, removed);
+            assert_eq!(states(&view), "a:serving b:serving c:serving");
+            assert!(view.chains[0].is_whole(3));
+        }
+    }
+
+    #[test]
     fn nodes_are_added_drained_and_removed() {
         let mut view = view(12, &["a", "b", "c"]);
         view.nodes.insert("d".into(), node(1));

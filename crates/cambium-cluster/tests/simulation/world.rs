@@ -107,6 +107,8 @@ pub struct World {
     /// What each client waits for.
     waiting: Vec<Option<usize>>,
     values: u64,
+    /// Members that served as a command removed one that did not: they stay until the next one.
+    kept: Vec<String>,
 }
 
 impl World {
@@ -156,6 +158,7 @@ impl World {
             asked: Vec::new(),
             waiting: vec![None; CLIENTS],
             values: 0,
+            kept: Vec::new(),
         };
         for place in 0..NODES {
             world.start(place);
@@ -267,6 +270,7 @@ impl World {
                     let name = crate::node::name(place);
                     let seen = (seen.0, &seen.1);
                     self.etcd.change((&name, incarnation), seen, chain);
+                    self.check_kept()?;
                 }
             }
             Event::Report(place, report) => {
@@ -483,7 +487,8 @@ impl World {
         let name = |place| crate::node::name(place as usize);
         let one = name(self.random.below(NODES as u64));
         let other = name(self.random.below(NODES as u64));
-        let serves = chain.serving().any(|member| member.node == one);
+        let serving: Vec<String> = chain.serving().map(|member| member.node.clone()).collect();
+        let serves = serving.contains(&one);
         let only = |chain| vec![(0, chain)];
         let number = self.random.below(12);
         let changed = match number {
@@ -501,12 +506,25 @@ impl World {
                 8 | 10.. => _ = self.etcd.view.retired.insert(one),
                 _ => {}
             }
+            self.kept = match number >= 10 && !serves {
+                true => serving,
+                false => Vec::new(),
+            };
             for (_, chain) in changes {
                 self.etcd.view.chains[0] = chain;
             }
         }
         let next = 300 + self.random.below(1_500);
         self.at(next, Event::Command);
+    }
+
+    /// The removal of a member that does not serve costs the chain none that does.
+    fn check_kept(&self) -> Result<(), String> {
+        let chain = &self.etcd.view.chains[0];
+        match self.kept.iter().find(|node| chain.place(node).is_none()) {
+            None => Ok(()),
+            Some(node) => Err(format!("a removal took the copy of {node} too: {chain:?}")),
+        }
     }
 
     /// Nothing that was answered is lost, reads fit between the writes, and all copies are one.
