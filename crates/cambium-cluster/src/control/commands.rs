@@ -126,8 +126,9 @@ pub fn add(view: &View, node: &str) -> Result<Changes, String> {
 /// Moves every copy away from a node, to those with the fewest.
 ///
 /// # Errors
-/// A line for people: a chain has no other node to go to.
+/// A line for people: there is no such node; a chain has no other node to go to.
 pub fn drain(view: &View, node: &str) -> Result<Changes, String> {
+    expect(view, node)?;
     let mut loads = loads(view);
     let mut changes = Changes::new();
     for (number, chain) in (0..).zip(&view.chains) {
@@ -185,8 +186,10 @@ pub fn balance(view: &View) -> Changes {
 /// controller gives the copy to a node that has none.
 ///
 /// # Errors
-/// A line for people: the node has the only copy that can serve, and `is_forced` is not given.
+/// A line for people: there is no such node; it has the only copy that can serve, and `is_forced`
+/// is not given.
 pub fn remove(view: &View, node: &str, is_forced: bool) -> Result<Changes, String> {
+    expect(view, node)?;
     let replicas = view.replicas();
     let mut changes = Changes::new();
     for (number, chain) in (0..).zip(&view.chains) {
@@ -213,6 +216,18 @@ pub fn remove(view: &View, node: &str, is_forced: bool) -> Result<Changes, Strin
         changes.push((number, changed(chain, members, None, is_there)));
     }
     Ok(changes)
+}
+
+/// Refuses a node that is not there, has no copies, and was not drained or removed before.
+fn expect(view: &View, node: &str) -> Result<(), String> {
+    let has_copy = |chain: &Chain| chain.place(node).is_some();
+    let is_known = view.nodes.contains_key(node) || view.retired.contains(node);
+    match is_known || view.chains.iter().any(has_copy) {
+        true => Ok(()),
+        false => Err(format!(
+            "there is no node {node}, and no copy of it: `cambium cluster status` lists all nodes"
+        )),
+    }
 }
 
 /// Copies that each node has, or is to have.

@@ -635,6 +635,19 @@ mod tests {
     }
 
     #[test]
+    fn a_command_about_a_node_that_nobody_knows_is_an_error() {
+        let mut view = view(1, &["a", "b", "c"]);
+        view.nodes.remove("a");
+        assert!(remove(&view, "a", false).is_ok());
+        for outcome in [drain(&view, "x"), remove(&view, "x", true), add(&view, "x")] {
+            assert!(outcome.unwrap_err().contains("node x"));
+        }
+        // It was drained, and stopped.
+        view.retired.insert("x".into());
+        assert_eq!(remove(&view, "x", false), Ok(Changes::new()));
+    }
+
+    #[test]
     fn nodes_are_added_drained_and_removed() {
         let mut view = view(12, &["a", "b", "c"]);
         view.nodes.insert("d".into(), node(1));
