@@ -81,6 +81,7 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
             folder.display()
         ));
     }
+    let wanted = wanted_cluster(arguments)?;
     let password = password(arguments)?;
     let addresses = addresses(arguments, password.is_some())?;
     let has_password = password.is_some();
@@ -106,7 +107,10 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
     let environment = environment(arguments)?;
     let store = open(arguments, &environment)?;
     let given = given_settings(arguments, password, &listeners);
-    let joined = join_cluster(arguments, &store, &environment)?;
+    let joined = match wanted {
+        Some(wanted) => Some(join::join(wanted, &store, &environment)?),
+        None => join::refuse_bound(&store).map(|()| None)?,
+    };
     let databases = match joined {
         Some(_) => 1,
         None => databases,
@@ -268,17 +272,14 @@ fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failu
     opened.map_err(|error| error.to_string())
 }
 
-/// Joins the cluster that `--cluster` names.
-fn join_cluster(
-    arguments: &Arguments,
-    store: &Store,
-    environment: &Environment,
-) -> Result<Option<Joined>, Failure> {
+/// The cluster that `--cluster` names, and this node in it. Nothing is made or opened before its
+/// arguments are right.
+fn wanted_cluster(arguments: &Arguments) -> Result<Option<Wanted>, Failure> {
     if arguments.proxy && (arguments.cluster.is_none() || arguments.thrift.is_none()) {
         return Err("--proxy is for a node of a cluster with --thrift".to_string());
     }
     let Some(cluster) = &arguments.cluster else {
-        return join::refuse_bound(store).map(|()| None);
+        return Ok(None);
     };
     if arguments.tls_cert.is_some() && arguments.tls_ca.is_none() {
         return Err(
@@ -291,7 +292,8 @@ fn join_cluster(
         access: arguments.access(),
         ..Wanted::parse(cluster, name, node, address)?
     };
-    join::join(wanted, store, environment).map(Some)
+    wanted.registry(join::PATIENCE)?;
+    Ok(Some(wanted))
 }
 
 fn given_settings(

@@ -350,6 +350,33 @@ fn a_node_that_is_lost_is_replaced() {
     assert!(!cluster.registry.change(&now, 0, &chain, None).unwrap());
 }
 
+/// The arguments of a node are checked before it makes a store.
+#[test]
+fn a_node_whose_arguments_are_wrong_makes_no_store() {
+    let folder = folder();
+    let store = folder.path().join("store");
+    let node = |name: &str, address: &str| arguments("http://127.0.0.1:1", name, address);
+    let mut proxy = node("n0", "127.0.0.1:1");
+    proxy.push("--proxy".to_string());
+    let own = node("n0", "127.0.0.1:1");
+    let mut foo = own.clone();
+    foo[1] = "foo".to_string();
+    let bad = [
+        (own[..2].to_vec(), "--name is missing"),
+        (own[..4].to_vec(), "--advertise is missing"),
+        (node("n 0", "127.0.0.1:1"), "--name"),
+        (node("n0", "here"), "--advertise here"),
+        (proxy, "--proxy"),
+        (vec!["--proxy".to_string()], "--proxy"),
+        (foo, "--cluster foo"),
+    ];
+    for (words, expected) in bad {
+        let text = refusal(&store, &words);
+        assert!(text.contains(expected), "{words:?}: {text}");
+        assert!(!store.exists(), "{words:?}");
+    }
+}
+
 #[test]
 fn nodes_that_do_not_belong_are_refused() {
     let etcd = Etcd::start(1);
@@ -365,16 +392,6 @@ fn nodes_that_do_not_belong_are_refused() {
     let silent = arguments("http://127.0.0.1:1", "n0", &address);
     let text = refusal(&mine.path().join("store"), &silent);
     assert!(text.contains("http://127.0.0.1:1"), "{text}");
-    let text = refusal(
-        &mine.path().join("store"),
-        &arguments(&etcd.url, "n 0", &address),
-    );
-    assert!(text.contains("--name"), "{text}");
-    let text = refusal(
-        &mine.path().join("store"),
-        &arguments(&etcd.url, "n0", "here"),
-    );
-    assert!(text.contains("--advertise here"), "{text}");
 
     let cluster = Cluster::start("forest", "written", Acknowledgement::Strong);
     // A name that is taken.
