@@ -1,5 +1,6 @@
 //! Which cluster a store belongs to, and what a node is told at the command line.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use cambium::Store;
@@ -68,12 +69,7 @@ impl Wanted {
         }
         let address =
             address.ok_or("--advertise is missing: HOST:PORT where others reach this node")?;
-        if address
-            .rsplit_once(':')
-            .is_none_or(|(host, port)| host.is_empty() || port.parse::<u16>().is_err())
-        {
-            return Err(format!("--advertise {address}: expected HOST:PORT"));
-        }
+        check_advertised(address).map_err(|error| format!("--advertise {address}: {error}"))?;
         Ok(Wanted {
             endpoints: endpoints.split(',').map(str::to_string).collect(),
             access: Access::default(),
@@ -90,6 +86,26 @@ impl Wanted {
     pub fn registry(&self, patience: Duration) -> Result<Registry, String> {
         Registry::new(&self.endpoints, &self.access, &self.cluster, patience)
             .map_err(|error| error.to_string())
+    }
+}
+
+/// Clients and other nodes connect to what a node advertises.
+fn check_advertised(address: &str) -> Result<(), &'static str> {
+    let (host, port) = address
+        .rsplit_once(':')
+        .filter(|(host, _)| !host.is_empty())
+        .ok_or("expected HOST:PORT")?;
+    let port: u16 = port.parse().map_err(|_| "expected HOST:PORT")?;
+    if port == 0 {
+        return Err("expected the port where others reach this node, and not 0");
+    }
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>() {
+        Ok(ip) if ip.to_canonical().is_unspecified() => Err(
+            "a server listens to this address, but others cannot connect to it: give the one of \
+             this machine, such as 10.0.0.1:6379",
+        ),
+        _ => Ok(()),
     }
 }
 
