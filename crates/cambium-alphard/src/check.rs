@@ -24,8 +24,7 @@ use crate::volume::MemberState;
 /// What is said of a member of a pair that cannot be read.
 const UNREADABLE: &str = "cannot be read here";
 /// What is said of one that was away.
-const STALE: &str =
-    "this member is stale: the store was written to without it; an open store brings it up to date, and `compact` at once";
+const STALE: &str = "this member is stale: the store was written to without it; an open store brings it up to date, and `compact` at once";
 /// The same of a store that was opened for reading alone.
 const UNLIKE: &str = "this member lacks entries, or a crash left it different: the other one is read, and an opening to write makes them alike";
 /// Entries read together.

@@ -1,14 +1,16 @@
 //! `cambium cluster`: making, showing and changing a cluster of servers.
 //!
-//! Everything here reads and writes etcd alone. A change is one transaction a chain, which
-//! fails if the chain has changed meanwhile; the nodes learn of it from etcd.
+//! Everything here reads and writes etcd alone. A change is one transaction a chain. If the chain
+//! has changed meanwhile, the command looks at it again. The nodes learn of changes from etcd.
 
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use cambium_cluster::control::{self, Changes};
 use cambium_cluster::topology::{
     Acknowledgement, Chain, MOST_MEMBERS, MOST_PARTITIONS, Member, Meta, Progress, State, VERSION,
+    View,
 };
 use cambium_foreign::access::Access;
 use cambium_foreign::etcd;
@@ -22,6 +24,9 @@ use crate::output::print;
 
 /// How long one endpoint may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How often a command looks at chains that others change at the same time, and how long after.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Args)]
 pub struct ClusterArguments {
@@ -154,42 +159,37 @@ pub fn run(arguments: &ClusterArguments) -> Result<Status, Failure> {
     }
     let meta = registry.meta()?;
     let seen = registry.read(&meta)?;
-    let refused = |text: String| Failure::negative(text);
-    let changes = match &arguments.command {
-        ClusterCommand::Init(_) => Changes::new(),
-        ClusterCommand::Status => return status(&seen, arguments.json),
-        ClusterCommand::Chains => return chains(&seen, arguments.json),
-        ClusterCommand::Watch => return watch(&registry, &meta, seen),
-        ClusterCommand::Balance => control::balance(&seen.view),
-        ClusterCommand::Add { node } => control::add(&seen.view, node).map_err(refused)?,
-        ClusterCommand::Drain { node } => control::drain(&seen.view, node).map_err(refused)?,
+    match &arguments.command {
+        ClusterCommand::Status => status(&seen, arguments.json),
+        ClusterCommand::Chains => chains(&seen, arguments.json),
+        ClusterCommand::Watch => watch(&registry, &meta, seen),
+        command => change(&registry, &meta, seen, command),
+    }
+}
+
+/// What a command changes of a cluster as it is now.
+fn plan(command: &ClusterCommand, view: &View) -> Result<Changes, String> {
+    Ok(match command {
+        ClusterCommand::Init(_)
+        | ClusterCommand::Status
+        | ClusterCommand::Chains
+        | ClusterCommand::Watch => Changes::new(),
+        ClusterCommand::Balance => control::balance(view),
+        ClusterCommand::Add { node } => control::add(view, node)?,
+        ClusterCommand::Drain { node } => control::drain(view, node)?,
         ClusterCommand::Remove { node, again } => {
-            let is_forced = again.as_ref() == Some(node);
-            control::remove(&seen.view, node, is_forced).map_err(refused)?
+            control::remove(view, node, again.as_ref() == Some(node))?
         }
         ClusterCommand::Move {
             partition,
             from,
             to,
-        } => {
-            let moved = control::relocate(&seen.view, *partition, from, to).map_err(refused)?;
-            vec![(*partition, moved)]
-        }
+        } => vec![(*partition, control::relocate(view, *partition, from, to)?)],
         ClusterCommand::Promote { partition, node } => {
-            let chain = control::chain(&seen.view, *partition).map_err(refused)?;
-            vec![(*partition, control::promote(chain, node).map_err(refused)?)]
+            let chain = control::chain(view, *partition)?;
+            vec![(*partition, control::promote(chain, node)?)]
         }
-    };
-    if let ClusterCommand::Drain { node } | ClusterCommand::Remove { node, .. } = &arguments.command
-    {
-        // The controller must not give it a chain that lacks a copy.
-        registry.retire(node, true)?;
-    }
-    let done = change(&registry, &seen, &changes)?;
-    if let ClusterCommand::Add { node } = &arguments.command {
-        registry.retire(node, false)?;
-    }
-    Ok(done)
+    })
 }
 
 fn init(registry: &Registry, wanted: &InitArguments, name: &str) -> Result<Status, Failure> {
@@ -246,21 +246,45 @@ fn init(registry: &Registry, wanted: &InitArguments, name: &str) -> Result<Statu
     Ok(Status::Done)
 }
 
-fn change(registry: &Registry, seen: &Seen, changes: &Changes) -> Result<Status, Failure> {
-    let mut missed = 0;
-    for (partition, chain) in changes {
-        let is_done = registry.change(seen, *partition, chain, None)?;
-        missed += usize::from(!is_done);
+/// Changes the chains that a command is about. What the controller has changed meanwhile is looked
+/// at again.
+fn change(
+    registry: &Registry,
+    meta: &Meta,
+    mut seen: Seen,
+    command: &ClusterCommand,
+) -> Result<Status, Failure> {
+    let mut changes = plan(command, &seen.view).map_err(Failure::negative)?;
+    if let ClusterCommand::Drain { node } | ClusterCommand::Remove { node, .. } = command {
+        // The controller must not give it a chain that lacks a copy.
+        registry.retire(node, true)?;
     }
-    if missed > 0 {
-        return Err(Failure::negative(format!(
-            "{missed} of {} chains have changed meanwhile, and were left: give the command again",
-            changes.len()
-        )));
+    let mut done = 0;
+    for attempt in 1.. {
+        let mut missed = 0;
+        for (partition, chain) in &changes {
+            match registry.change(&seen, *partition, chain, None)? {
+                true => done += 1,
+                false => missed += 1,
+            }
+        }
+        if missed == 0 {
+            break;
+        }
+        if attempt == ATTEMPTS {
+            return Err(Failure::negative(format!(
+                "{missed} chains changed each time that they were looked at, and were left: give the command again"
+            )));
+        }
+        thread::sleep(PAUSE);
+        seen = registry.read(meta)?;
+        changes = plan(command, &seen.view).map_err(Failure::negative)?;
+    }
+    if let ClusterCommand::Add { node } = command {
+        registry.retire(node, false)?;
     }
     print(&format!(
-        "{} chains are being changed; `cambium cluster status` shows how far they are\n",
-        changes.len()
+        "{done} chains are being changed; `cambium cluster status` shows how far they are\n"
     ))?;
     Ok(Status::Done)
 }
