@@ -44,6 +44,15 @@ impl Transaction {
         })
     }
 
+    /// The view, of a transaction that has not ended.
+    fn view(&self) -> PyResult<&TransactionView> {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        match *begun {
+            Some(_) => Ok(&self.view),
+            None => Err(closed("transaction")),
+        }
+    }
+
     fn key(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         let key = [&self.prefix[..], &*bytes(key)?].concat();
         check_key(&key).map_err(|error| raised(py, &error))?;
@@ -65,8 +74,8 @@ impl Transaction {
         key: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let key = self.key(py, key)?;
-        let value = ask(py, || self.view.get(&key))?;
+        let (key, view) = (self.key(py, key)?, self.view()?);
+        let value = ask(py, || view.get(&key))?;
         let value = value.map(|value| PyBytes::new(py, &value).into_any());
         Ok(value.or(default))
     }
@@ -82,8 +91,8 @@ impl Transaction {
     ) -> PyResult<()> {
         let (key, value) = (self.key(py, key)?, bytes(value)?);
         let put = match ttl.map(after).transpose()? {
-            Some(expiry) => self.view.put_expiring(&key, &value, expiry),
-            None => self.view.put(&key, &value),
+            Some(expiry) => self.view()?.put_expiring(&key, &value, expiry),
+            None => self.view()?.put(&key, &value),
         };
         put.map_err(|error| raised(py, &error))
     }
@@ -97,20 +106,20 @@ impl Transaction {
         operand: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let (key, operand) = (self.key(py, key)?, bytes(operand)?);
-        ask(py, || self.view.merge(operator, &key, &operand))
+        let view = self.view()?;
+        ask(py, || view.merge(operator, &key, &operand))
     }
 
     fn delete(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         let key = self.key(py, key)?;
-        let deleted = self.view.delete(&key);
+        let deleted = self.view()?.delete(&key);
         deleted.map_err(|error| raised(py, &error))
     }
 
     /// Entries in order, those of a prefix or from `start` up to, not including, `stop`.
     #[pyo3(signature = (*, start=None, stop=None, prefix=None, reverse=false))]
     fn iterator(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         start: Option<Bound<'_, PyAny>>,
         stop: Option<Bound<'_, PyAny>>,
         prefix: Option<Bound<'_, PyAny>>,
@@ -123,30 +132,32 @@ impl Transaction {
             include_stop: false,
             prefix,
         };
-        let range = limits.bounds(&self.prefix)?.range();
+        let this = slf.get();
+        let range = limits.bounds(&this.prefix)?.range();
         let direction = match reverse {
             true => Direction::Reverse,
             false => Direction::Forward,
         };
-        let entries = ask(py, || self.view.scan(range))?;
+        let view = this.view()?;
+        let entries = ask(slf.py(), || view.scan(range))?;
         let entries = Walk {
             entries,
             direction,
             ahead: Vec::new().into_iter(),
         };
         Ok(TransactionIterator {
+            transaction: slf.clone().unbind(),
             entries: Mutex::new(entries),
-            skipped: self.prefix.len(),
         })
     }
 
     fn savepoint(&self, py: Python<'_>) -> PyResult<Mark> {
-        let savepoint = self.view.savepoint();
+        let savepoint = self.view()?.savepoint();
         savepoint.map(Mark).map_err(|error| raised(py, &error))
     }
 
     fn roll_back_to(&self, py: Python<'_>, savepoint: &Bound<'_, Mark>) -> PyResult<()> {
-        let rolled_back = self.view.roll_back_to(savepoint.get().0);
+        let rolled_back = self.view()?.roll_back_to(savepoint.get().0);
         rolled_back.map_err(|error| raised(py, &error))
     }
 
@@ -192,8 +203,8 @@ impl Transaction {
         Ok(self.get(py, key, None)?.is_some())
     }
 
-    fn __iter__(&self, py: Python<'_>) -> PyResult<TransactionIterator> {
-        self.iterator(py, None, None, None, false)
+    fn __iter__(slf: &Bound<'_, Self>) -> PyResult<TransactionIterator> {
+        Transaction::iterator(slf, None, None, None, false)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -219,8 +230,8 @@ impl Transaction {
 /// Entries of a transaction.
 #[pyclass(module = "cambium", frozen)]
 pub struct TransactionIterator {
+    transaction: Py<Transaction>,
     entries: Mutex<Walk>,
-    skipped: usize,
 }
 
 struct Walk {
@@ -250,12 +261,14 @@ impl TransactionIterator {
         &self,
         py: Python<'py>,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>> {
+        let transaction = self.transaction.get();
+        transaction.view()?;
         let next = ask(py, || {
             let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
             entries.next()
         })?;
         Ok(next.map(|entry| {
-            let key = &entry.key[self.skipped..];
+            let key = &entry.key[transaction.prefix.len()..];
             (PyBytes::new(py, key), PyBytes::new(py, &entry.value))
         }))
     }

@@ -146,8 +146,29 @@ class Transactions(Case):
         self.assertEqual(list(self.db), [])
         with self.assertRaises(RuntimeError):
             t.commit()
-        with self.assertRaises(cambium.Error):
+        with self.assertRaises(RuntimeError):
             t.get(b"oak")
+
+    def test_a_transaction_that_ended_is_closed(self):
+        for end in ("commit", "roll_back"):
+            t = self.db.transaction()
+            t[b"oak"] = b"Quercus"
+            entries = t.iterator()
+            savepoint = t.savepoint()
+            getattr(t, end)()
+            for call in (
+                lambda: t.get(b"oak"),
+                lambda: t.put(b"oak", b""),
+                lambda: t.merge("add", b"n", b"1"),
+                lambda: t.delete(b"oak"),
+                lambda: b"oak" in t,
+                t.iterator,
+                t.savepoint,
+                lambda: t.roll_back_to(savepoint),
+                t.commit,
+                lambda: next(entries),
+            ):
+                self.assertRaisesRegex(RuntimeError, "transaction is closed", call)
 
     def test_what_was_read_and_changed_conflicts(self):
         t = self.db.transaction()
