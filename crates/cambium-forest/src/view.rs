@@ -54,6 +54,8 @@ pub(crate) struct Names {
     by_name: BTreeMap<String, u16>,
     /// The same the other way round.
     by_number: BTreeMap<u16, String>,
+    /// Those that were dropped since the store was opened, for errors.
+    dropped: BTreeMap<u16, String>,
 }
 
 impl Names {
@@ -67,6 +69,7 @@ impl Names {
     pub fn remove(&mut self, number: u16) {
         if let Some(name) = self.by_number.remove(&number) {
             self.by_name.remove(&name);
+            self.dropped.insert(number, name);
         }
     }
 
@@ -148,9 +151,11 @@ impl View {
         if namespace == 0 || self.names.has(namespace) {
             return Ok(());
         }
+        let name = self.names.dropped.get(&namespace);
+        let name = name.map_or("one", String::as_str);
         Err(Error::NotFound {
             kind: "namespace",
-            name: format!("number {namespace}, which was dropped"),
+            name: format!("{name}, which was dropped"),
         })
     }
 

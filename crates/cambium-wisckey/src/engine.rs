@@ -19,7 +19,7 @@ use crate::changes::LogFeed;
 use crate::core::{Core, lock};
 use crate::cursor::EntryCursor;
 use crate::format::{FORMAT_VERSION, full_key};
-use crate::names::{NO_NAMESPACE, Names, was_dropped};
+use crate::names::{NO_NAMESPACE, Names};
 use crate::options::{ENGINE, OPTIONS};
 use crate::pin::Pin;
 use crate::write::WriteRequest;
@@ -305,7 +305,7 @@ impl Engine for WisckeyStore {
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
         let (pin, names) = self.core.pin_with_names()?;
         if !names.has(self.namespace) {
-            return Err(was_dropped(self.namespace));
+            return Err(names.was_dropped(self.namespace));
         }
         Ok(Arc::new(WisckeySnapshot {
             pin,

@@ -92,6 +92,12 @@ impl Names {
         numbers.map(|(name, &number)| (name.as_str(), number))
     }
 
+    /// The answer to calls on a namespace that was dropped.
+    pub fn was_dropped(&self, number: u16) -> Error {
+        let name = self.name(number).unwrap_or_default();
+        not_found(format!("{name}, which was dropped"))
+    }
+
     fn insert(&mut self, name: String, number: u16) {
         self.live.insert(number);
         self.numbers.insert(name, number);
@@ -149,9 +155,10 @@ impl Core {
     /// Refuses a namespace that was dropped. A reader asks this when it has read: names change
     /// before a drop is visible.
     pub fn check_namespace(&self, number: u16) -> Result<()> {
-        match number == 0 || self.names.load().has(number) {
+        let names = self.names.load();
+        match number == 0 || names.has(number) {
             true => Ok(()),
-            false => Err(was_dropped(number)),
+            false => Err(names.was_dropped(number)),
         }
     }
 
@@ -190,11 +197,6 @@ impl Core {
         }
         next.map(Arc::new)
     }
-}
-
-/// The answer to calls on a namespace that was dropped.
-pub(crate) fn was_dropped(number: u16) -> Error {
-    not_found(format!("number {number}, which was dropped"))
 }
 
 pub(crate) fn not_found(name: String) -> Error {
