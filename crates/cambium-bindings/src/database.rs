@@ -12,7 +12,6 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-use cambium::limits;
 use cambium::{
     CompactOptions, Durability, Error, KeyRange, Operation, Options, Result, SequenceNumber,
     Snapshot, Store, Value, WriteBatch, comparator,
@@ -27,7 +26,7 @@ use crate::settings::Settings;
 use crate::sorted_keys::SortedKeys;
 use crate::walker::{Bounds, Shape, Walker};
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
-use cambium_io::sync::{Mutex, RwLock, RwLockReadGuard};
+use cambium_io::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
 /// An open database.
 ///
@@ -176,16 +175,9 @@ impl Database {
                 // A closed database says so whatever the key.
                 return self.store.get(b"").map(|_| None);
             };
-            return self.stored(key);
+            return long_keys::find(key, |key| self.store.get(key));
         }
-        self.stored(key)
-    }
-
-    fn stored(&self, key: &[u8]) -> Result<Option<Value>> {
-        if long_keys::is_long(key) {
-            return stored_value(&self.store.snapshot()?, key);
-        }
-        self.store.get(key)
+        long_keys::find(key, |key| self.store.get(key))
     }
 
     /// Gives a key a value.
@@ -193,7 +185,7 @@ impl Database {
     /// # Errors
     /// Those of [`Store::put`].
     pub fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        if self.sorted.is_none() && !long_keys::is_long(key) {
+        if self.sorted.is_none() && !long_keys::may_share(key) {
             return self.store.engine().put(key, value, durability).map(drop);
         }
         let mut batch = WriteBatch::new();
@@ -201,17 +193,23 @@ impl Database {
         self.write(batch, durability)
     }
 
-    /// The store, for calls that take a key as it is: entries that expire, and merges.
+    /// Makes a call of the store that takes a key as it is: for entries that expire, and merges.
     ///
     /// # Errors
     /// `Unsupported` with a comparator, whose keys are kept in memory beside the entries;
-    /// `LimitExceeded` for a key that takes more than one entry.
-    pub fn store_of(&self, key: &[u8]) -> Result<&Store> {
+    /// `LimitExceeded` for a key that shares its entry with others; those of the call.
+    pub fn on_store<T>(&self, key: &[u8], call: impl FnOnce(&Store) -> Result<T>) -> Result<T> {
         if self.sorted.is_some() {
             return Err(self.no_special_values());
         }
-        limits::check_key(key)?;
-        Ok(&self.store)
+        let _turn = long_keys::may_share(key).then(|| self.turn());
+        long_keys::check_single(key, |key| self.store.get(key))?;
+        call(&self.store)
+    }
+
+    /// Holds other writers of long keys off.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn no_special_values(&self) -> Error {
@@ -227,7 +225,7 @@ impl Database {
     /// # Errors
     /// Those of [`Store::put`].
     pub fn delete(&self, key: &[u8], durability: Durability) -> Result<()> {
-        if self.sorted.is_none() && !long_keys::is_long(key) {
+        if self.sorted.is_none() && !long_keys::may_share(key) {
             return self.store.engine().delete(key, durability).map(drop);
         }
         let mut batch = WriteBatch::new();
@@ -293,40 +291,47 @@ impl Database {
 
     /// Writes a batch, the long keys of it into their groups.
     fn write_stored(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
-        let is_long = |operation: &Operation| match operation {
-            Operation::Put { key, .. } | Operation::Delete { key } => long_keys::is_long(key),
+        let may_share = |operation: &Operation| match operation {
+            Operation::Put { key, .. } | Operation::Delete { key } => long_keys::may_share(key),
             Operation::DeleteRange { .. } => false,
         };
         let mut operations = batch.operations().iter();
-        if !operations.any(|(_, operation)| is_long(operation)) {
+        if !operations.any(|(_, operation)| may_share(operation)) {
             return self.store.engine().write(batch, durability).map(drop);
         }
-        let _turn = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut groups: BTreeMap<(Option<Arc<str>>, Vec<u8>), Group> = BTreeMap::new();
+        let _turn = self.turn();
+        // Each with what it is now, and whether it differs from what is stored.
+        let mut groups: BTreeMap<(Option<Arc<str>>, Vec<u8>), (Group, bool)> = BTreeMap::new();
         let mut stored = WriteBatch::new();
         for (namespace, operation) in batch.into_operations() {
             let (key, value) = match &operation {
-                Operation::Put { key, value } if long_keys::is_long(key) => (key, Some(value)),
-                Operation::Delete { key } if long_keys::is_long(key) => (key, None),
+                Operation::Put { key, value } if long_keys::may_share(key) => (key, Some(value)),
+                Operation::Delete { key } if long_keys::may_share(key) => (key, None),
                 _ => {
                     stored.push(namespace, operation);
                     continue;
                 }
             };
-            let place = (namespace, long_keys::group_key(key));
+            let place = (namespace, long_keys::stored_key(key).to_vec());
             if !groups.contains_key(&place) {
-                let found = match &place.0 {
-                    Some(name) => self.store.namespace(name)?.get(&place.1)?,
-                    None => self.store.get(&place.1)?,
-                };
-                let group = found.map(|value| Group::decode(&value)).transpose()?;
-                groups.insert(place.clone(), group.unwrap_or_default());
+                let found = self.store_in(place.0.as_deref())?.get(&place.1)?;
+                let group = found.map_or_else(Group::default, |value| Group::of(&value));
+                groups.insert(place.clone(), (group, false));
             }
-            if let Some(group) = groups.get_mut(&place) {
-                group.set(key, value.map(Vec::as_slice));
+            if let Some((group, is_changed)) = groups.get_mut(&place) {
+                *is_changed |= group.set(key, value.map(Vec::as_slice));
             }
         }
-        for ((namespace, key), group) in groups {
+        for ((namespace, key), (group, is_changed)) in groups {
+            if !is_changed {
+                continue;
+            }
+            if !group.is_single() {
+                let store = self.store_in(namespace.as_deref())?;
+                if store.expires_at(&key)?.is_some() {
+                    return Err(long_keys::shared_entry("it is there, and expires"));
+                }
+            }
             let operation = match group.is_empty() {
                 true => Operation::Delete { key },
                 false => Operation::Put {
@@ -337,6 +342,13 @@ impl Database {
             stored.push(namespace, operation);
         }
         self.store.engine().write(stored, durability).map(drop)
+    }
+
+    fn store_in(&self, namespace: Option<&str>) -> Result<Store> {
+        match namespace {
+            Some(name) => self.store.namespace(name),
+            None => Ok(self.store.clone()),
+        }
     }
 
     /// The state now.
@@ -493,7 +505,7 @@ impl View {
     /// # Errors
     /// As of [`View::get`].
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
-        if self.keys.is_none() && !keys.iter().any(|key| long_keys::is_long(key)) {
+        if self.keys.is_none() && !keys.iter().any(|key| long_keys::may_share(key)) {
             return self.snapshot.multi_get(keys);
         }
         keys.iter().map(|key| self.get(key)).collect()
@@ -533,18 +545,7 @@ impl View {
 
 /// The value of a key, out of its group where it is long.
 pub(crate) fn stored_value(snapshot: &Snapshot, key: &[u8]) -> Result<Option<Value>> {
-    if !long_keys::is_long(key) {
-        return snapshot.get(key);
-    }
-    let group_key = long_keys::group_key(key);
-    let Some(value) = snapshot.get(&group_key)? else {
-        return Ok(None);
-    };
-    if !long_keys::is_group(&group_key, &value) {
-        return Ok((key == group_key).then_some(value));
-    }
-    let group = Group::decode(&value)?;
-    Ok(group.get(key).map(Value::copy_of))
+    long_keys::find(key, |key| snapshot.get(key))
 }
 
 /// Brings a damaged database back to what can be read.

@@ -3,7 +3,6 @@
 use cambium::{Error, Result, Transaction};
 
 use crate::database::Database;
-use crate::long_keys;
 
 impl Database {
     /// Begins a transaction of the store.
@@ -21,20 +20,4 @@ impl Database {
         }
         self.store().transaction()
     }
-}
-
-/// Refuses a key that a database keeps in a group of long keys: transactions take the keys
-/// of the store alone.
-///
-/// # Errors
-/// `LimitExceeded`.
-pub fn check_key(key: &[u8]) -> Result<()> {
-    if !long_keys::is_long(key) {
-        return Ok(());
-    }
-    Err(Error::LimitExceeded(format!(
-        "a key of {} bytes: keys in transactions have up to {} bytes",
-        key.len(),
-        long_keys::LONG_KEY_BYTES - 1
-    )))
 }

@@ -300,13 +300,13 @@ fn next_key(
     let Some(key) = key.transpose()? else {
         return Ok(None);
     };
-    let value = match long_keys::may_be_group(&key) {
+    let value = match long_keys::may_share(&key) {
         true => snapshot.get(&key)?,
         false => None,
     };
     Ok(Some(match value {
-        Some(value) if long_keys::is_group(&key, &value) => Entry { key, value },
-        _ => of_key(key),
+        Some(value) => Entry { key, value },
+        None => of_key(key),
     }))
 }
 
@@ -375,11 +375,11 @@ impl ByBytes {
         {
             return Ok(());
         }
-        let target = match self.shape != Shape::Stored && long_keys::is_long(key) {
-            true => long_keys::group_key(key),
-            false => key.to_vec(),
+        let target = match self.shape {
+            Shape::Stored => key,
+            _ => long_keys::stored_key(key),
         };
-        self.turn(Direction::Forward, &target)?;
+        self.turn(Direction::Forward, target)?;
         self.advance()?;
         // The group may begin with keys before the one looked for.
         while let Some(before) = self.current.take_if(|entry| &*entry.key < key) {
@@ -406,10 +406,10 @@ impl ByBytes {
         let in_use = self.cursor.as_ref().map(|(way, _)| *way);
         if in_use != Some(direction) {
             let stands_at = match self.members.is_empty() {
-                true => stood_at.key.clone(),
-                false => Value::from(long_keys::group_key(&stood_at.key)),
+                true => &stood_at.key,
+                false => long_keys::stored_key(&stood_at.key),
             };
-            self.turn(direction, &stands_at)?;
+            self.turn(direction, stands_at)?;
             // The cursor answers first the entry where the walker stands.
             if let Some((_, entries)) = &mut self.cursor {
                 direction.advance(entries).transpose()?;
@@ -437,7 +437,7 @@ impl ByBytes {
         let has_groups = self.shape != Shape::Stored;
         let mut last = None;
         let visit = |key: &[u8], value: &[u8]| {
-            let is_group = has_groups && long_keys::is_group(key, value);
+            let is_group = has_groups && long_keys::may_share(key);
             if !is_group {
                 run.push(key, value);
                 if !is_full(run) {
@@ -457,7 +457,7 @@ impl ByBytes {
             return Err(error);
         }
         match last {
-            Some((entry, true)) if !self.enter_group(&entry, direction)? => self.advance()?,
+            Some((entry, true)) if !self.enter_group(&entry, direction) => self.advance()?,
             Some((_, true)) | None => {}
             Some((entry, false)) => self.current = Some(entry),
         }
@@ -466,8 +466,8 @@ impl ByBytes {
 
     /// Takes the keys of a group that the walk shows, and stands at the first one; false if
     /// there is none.
-    fn enter_group(&mut self, group: &Entry, direction: Direction) -> Result<bool> {
-        let members = Group::decode(&group.value)?.entries(&group.key).into_iter();
+    fn enter_group(&mut self, group: &Entry, direction: Direction) -> bool {
+        let members = Group::of(&group.value).entries(&group.key).into_iter();
         let inside = members.filter(|(key, _)| self.range.contains(key));
         let member = |(key, value)| match self.shape {
             Shape::KeysInGroups => of_key(key),
@@ -479,7 +479,7 @@ impl ByBytes {
             Direction::Reverse => self.members.len().saturating_sub(1),
         };
         self.current = self.members.get(self.member).cloned();
-        Ok(self.current.is_some())
+        self.current.is_some()
     }
 
     /// Brings a cursor in a direction to a key of the store.
@@ -517,11 +517,11 @@ impl ByBytes {
                 }
             };
             let Some(entry) = next else { return Ok(()) };
-            if self.shape == Shape::Stored || !long_keys::is_group(&entry.key, &entry.value) {
+            if self.shape == Shape::Stored || !long_keys::may_share(&entry.key) {
                 self.current = Some(entry);
                 return Ok(());
             }
-            if self.enter_group(&entry, direction)? {
+            if self.enter_group(&entry, direction) {
                 return Ok(());
             }
         }

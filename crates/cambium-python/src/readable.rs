@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use cambium::Expiry;
+use cambium::{Expiry, Store};
 use cambium_bindings::{Database, View};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -258,10 +258,11 @@ impl Writable {
         };
         let expiry = after(ttl)?;
         ask(py, || {
-            let store = self.database.store_of(&key)?;
-            let engine = store.engine();
-            let written = engine.put_expiring(&key, &value, expiry, durability(sync));
-            written.map(drop)
+            self.database.on_store(&key, |store| {
+                let engine = store.engine();
+                let written = engine.put_expiring(&key, &value, expiry, durability(sync));
+                written.map(drop)
+            })
         })
     }
 
@@ -270,11 +271,9 @@ impl Writable {
     fn expires_at(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
         let key = bytes(key)?;
         let key = whole(&self.prefix, &key);
-        ask(py, || {
-            let store = self.database.store_of(&key)?;
-            let moment = store.expires_at(&key)?;
-            Ok(moment.map(|moment| moment.0 as f64 / 1000.0))
-        })
+        let expires_at = |store: &Store| store.expires_at(&key);
+        let moment = ask(py, || self.database.on_store(&key, expires_at))?;
+        Ok(moment.map(|moment| moment.0 as f64 / 1000.0))
     }
 
     /// Lets an entry expire in so many seconds, or stay (`None`); false if it is not there.
@@ -290,8 +289,9 @@ impl Writable {
         let key = whole(&self.prefix, &key);
         let expiry = ttl.map(after).transpose()?;
         ask(py, || {
-            let store = self.database.store_of(&key)?;
-            store.engine().set_expiry(&key, expiry, durability(sync))
+            self.database.on_store(&key, |store| {
+                store.engine().set_expiry(&key, expiry, durability(sync))
+            })
         })
     }
 
@@ -308,10 +308,11 @@ impl Writable {
         let (key, operand) = (bytes(key)?, bytes(operand)?);
         let key = whole(&self.prefix, &key);
         ask(py, || {
-            let store = self.database.store_of(&key)?;
-            let engine = store.engine();
-            let merged = engine.merge(operator, &key, &operand, durability(sync));
-            merged.map(drop)
+            self.database.on_store(&key, |store| {
+                let engine = store.engine();
+                let merged = engine.merge(operator, &key, &operand, durability(sync));
+                merged.map(drop)
+            })
         })
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use cambium::{Direction, Entry, Result, Savepoint, TransactionView};
-use cambium_bindings::transaction::check_key;
+use cambium::{Direction, Entry, Result, Savepoint, TransactionView, limits};
+use cambium_bindings::long_keys;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
@@ -53,10 +53,22 @@ impl Transaction {
         }
     }
 
-    fn key(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-        let key = [&self.prefix[..], &*bytes(key)?].concat();
-        check_key(&key).map_err(|error| raised(py, &error))?;
-        Ok(key)
+    fn key(&self, key: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+        Ok([&self.prefix[..], &*bytes(key)?].concat())
+    }
+
+    /// Makes a change to an entry, if that is of this key alone.
+    fn change<T: Send>(
+        &self,
+        py: Python<'_>,
+        key: &[u8],
+        call: impl Send + FnOnce(&TransactionView) -> Result<T>,
+    ) -> PyResult<T> {
+        let view = self.view()?;
+        ask(py, || {
+            long_keys::check_single(key, |key| view.get(key))?;
+            call(view)
+        })
     }
 
     fn end(&self) -> Option<cambium::Transaction> {
@@ -74,8 +86,11 @@ impl Transaction {
         key: &Bound<'py, PyAny>,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let (key, view) = (self.key(py, key)?, self.view()?);
-        let value = ask(py, || view.get(&key))?;
+        let (key, view) = (self.key(key)?, self.view()?);
+        let value = ask(py, || {
+            limits::check_key(&key)?;
+            long_keys::find(&key, |key| view.get(key))
+        })?;
         let value = value.map(|value| PyBytes::new(py, &value).into_any());
         Ok(value.or(default))
     }
@@ -89,12 +104,12 @@ impl Transaction {
         value: &Bound<'_, PyAny>,
         ttl: Option<f64>,
     ) -> PyResult<()> {
-        let (key, value) = (self.key(py, key)?, bytes(value)?);
-        let put = match ttl.map(after).transpose()? {
-            Some(expiry) => self.view()?.put_expiring(&key, &value, expiry),
-            None => self.view()?.put(&key, &value),
-        };
-        put.map_err(|error| raised(py, &error))
+        let (key, value) = (self.key(key)?, bytes(value)?);
+        let expiry = ttl.map(after).transpose()?;
+        self.change(py, &key, |view| match expiry {
+            Some(expiry) => view.put_expiring(&key, &value, expiry),
+            None => view.put(&key, &value),
+        })
     }
 
     /// Lets a merge operator make the next value of what the transaction sees and an operand.
@@ -105,15 +120,13 @@ impl Transaction {
         key: &Bound<'_, PyAny>,
         operand: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let (key, operand) = (self.key(py, key)?, bytes(operand)?);
-        let view = self.view()?;
-        ask(py, || view.merge(operator, &key, &operand))
+        let (key, operand) = (self.key(key)?, bytes(operand)?);
+        self.change(py, &key, |view| view.merge(operator, &key, &operand))
     }
 
     fn delete(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
-        let key = self.key(py, key)?;
-        let deleted = self.view()?.delete(&key);
-        deleted.map_err(|error| raised(py, &error))
+        let key = self.key(key)?;
+        self.change(py, &key, |view| view.delete(&key))
     }
 
     /// Entries in order, those of a prefix or from `start` up to, not including, `stop`.
@@ -244,7 +257,14 @@ impl Walk {
     fn next(&mut self) -> Result<Option<Entry>> {
         if self.ahead.len() == 0 {
             let next = || self.direction.advance(&mut self.entries);
-            let entries = std::iter::from_fn(next).take(AT_ONCE);
+            // Longer keys that share an entry are none of the transaction's.
+            let own = |entry: Result<Entry>| match entry {
+                Ok(Entry { key, value }) => {
+                    long_keys::value_of(&key, value).map(|value| Ok(Entry { key, value }))
+                }
+                Err(error) => Some(Err(error)),
+            };
+            let entries = std::iter::from_fn(next).filter_map(own).take(AT_ONCE);
             self.ahead = entries.collect::<Result<Vec<_>>>()?.into_iter();
         }
         Ok(self.ahead.next())

@@ -452,12 +452,13 @@ class Databases(Case):
         for call in (lambda: people[b"ada"], lambda: people.put(b"a", b""), people.snapshot):
             self.assertRaisesRegex(cambium.Error, "people, which was dropped", call)
         with cambium.DB(f"{self.path}-wisckey", create_if_missing=True, engine="wisckey") as db:
-            db.namespace("people")[b"ada"] = b"Lovelace"
+            people = db.namespace("people")
+            people[b"ada"] = b"Lovelace"
             db.drop_namespace("people")
             self.assertEqual(db.namespaces(), [""])
-        with cambium.DB(f"{self.path}-zdb", create_if_missing=True, engine="zdb") as db:
             for call in (lambda: people[b"ada"], lambda: people.put(b"a", b""), people.snapshot):
                 self.assertRaisesRegex(cambium.Error, "people, which was dropped", call)
+        with cambium.DB(f"{self.path}-zdb", create_if_missing=True, engine="zdb") as db:
             with self.assertRaisesRegex(cambium.UnsupportedError, "forest"):
                 db.drop_namespace("people")
 
@@ -496,6 +497,69 @@ class Databases(Case):
         self.assertEqual(list(self.db.iterator(include_value=False)), keys)
         self.assertEqual(self.db.get(keys[-1]), b"v")
         self.assertIsNone(self.db.get(keys[-1] + b"\x00"))
+
+    def test_every_call_has_the_same_long_keys(self):
+        short, longest = b"k" * 65_534, b"k" * 65_535
+        for key in (short, short + b"\x00", longest):
+            self.db.put(key, b"1", ttl=3600)
+            self.assertIsNotNone(self.db.expires_at(key))
+            self.assertEqual(self.db.get(key), b"1")
+            self.assertTrue(self.db.expire(key, None))
+            self.db.put(key, b"2")
+            self.assertIsNone(self.db.expires_at(key))
+            self.db.merge("append", key, b"3")
+            with self.db.transaction() as t:
+                self.assertEqual(t[key], b"23")
+                t[key] = t[key] + b"4"
+            self.assertEqual(self.db.get(key), b"234")
+            self.db.merge("append", key, b"5")
+            self.assertEqual(self.db.multi_get([key]), [b"2345"])
+        self.assertEqual(
+            list(self.db.iterator(include_value=False)), [short, short + b"\x00", longest]
+        )
+        self.db.delete(longest)
+        self.assertIsNone(self.db.get(longest))
+        for key in (b"k" * 65_536, b"k" * 70_000):
+            self.db.put(key, b"v")
+            self.assertEqual(self.db.get(key), b"v")
+            for call in (
+                lambda: self.db.put(key, b"", ttl=1),
+                lambda: self.db.expires_at(key),
+                lambda: self.db.expire(key, 1),
+                lambda: self.db.merge("add", key, b"1"),
+            ):
+                self.assertRaisesRegex(cambium.Error, "65535", call)
+            with self.db.transaction() as t:
+                for call in (lambda: t.get(key), lambda: t.put(key, b""), lambda: t.delete(key)):
+                    self.assertRaisesRegex(cambium.Error, "65535", call)
+
+    def test_a_key_beside_longer_ones_that_begin_with_it(self):
+        key, longer = b"k" * 65_535, b"k" * 70_000
+        self.db.put(key, b"", ttl=3600)
+        self.assertRaisesRegex(cambium.Error, "expires", self.db.put, longer, b"v")
+        self.db.delete(longer)
+        self.assertIsNotNone(self.db.expires_at(key))
+        self.db.expire(key, None)
+        self.db.put(longer, b"v")
+        self.assertEqual(list(self.db), [(key, b""), (longer, b"v")])
+        for call in (
+            lambda: self.db.put(key, b"lost", ttl=1),
+            lambda: self.db.merge("append", key, b"lost"),
+        ):
+            self.assertRaisesRegex(cambium.Error, "longer", call)
+        with self.db.transaction() as t:
+            self.assertRaisesRegex(cambium.Error, "longer", t.put, key, b"lost")
+            self.assertEqual(list(t), [(key, b"")])
+        self.db.put(key, b"new")
+        self.assertEqual(list(self.db), [(key, b"new"), (longer, b"v")])
+        self.db.delete(key)
+        with self.db.transaction() as t:
+            self.assertEqual(list(t), [])
+            self.assertIsNone(t.get(key))
+        self.assertEqual(list(self.db), [(longer, b"v")])
+        self.db.delete(longer)
+        self.db.put(key, b"1", ttl=3600)
+        self.assertIsNotNone(self.db.expires_at(key))
 
 
 class Batches(Case):

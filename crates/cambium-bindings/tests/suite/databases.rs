@@ -48,7 +48,7 @@ impl Numbers {
         match self.below(5) {
             0 => {
                 let mut key = vec![b'm'; 65_533 + self.below(6) as usize];
-                key.extend(self.below(3).to_be_bytes());
+                key.push([0, b'm', 255][self.below(3) as usize]);
                 key
             }
             _ => vec![b'a' + self.below(26) as u8; 1 + self.below(3) as usize],
