@@ -166,6 +166,7 @@ impl WisckeyStore {
 impl Reader for WisckeyStore {
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         self.core.check_open()?;
+        check_key(key)?;
         let value = self.core.get_latest(&full_key(self.namespace, key))?;
         self.core.check_namespace(self.namespace)?;
         Ok(value)

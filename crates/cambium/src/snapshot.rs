@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cambium_api::{IterationOrder, KeyRange, Result, ResumeToken, SequenceNumber, Value};
+use cambium_api::{IterationOrder, KeyRange, Result, ResumeToken, SequenceNumber, Value, limits};
 
 use crate::entries::Entries;
 use crate::store::OpenStore;
@@ -46,11 +46,14 @@ impl Snapshot {
 
     /// The value of a key then, or `None`.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.snapshot.get(key.as_ref())
+        let key = key.as_ref();
+        limits::check_key(key)?;
+        self.snapshot.get(key)
     }
 
     /// The values of several keys then, in the order of the keys.
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        keys.iter().try_for_each(|key| limits::check_key(key))?;
         self.snapshot.multi_get(keys)
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use cambium_api::{
     Capabilities, Completion, Durability, Engine, IterationOrder, KeyRange, Precondition, Request,
-    Result, ResumeToken, SequenceNumber, Value, WriteBatch,
+    Result, ResumeToken, SequenceNumber, Value, WriteBatch, limits,
 };
 
 use crate::entries::Entries;
@@ -163,7 +163,9 @@ impl Store {
     /// # }
     /// ```
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.open.engine.get(key.as_ref())
+        let key = key.as_ref();
+        limits::check_key(key)?;
+        self.open.engine.get(key)
     }
 
     /// Puts the value of a key into `buffer`, replacing what was there; false,
@@ -180,7 +182,9 @@ impl Store {
     /// # }
     /// ```
     pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut Vec<u8>) -> Result<bool> {
-        self.open.engine.get_into(key.as_ref(), buffer)
+        let key = key.as_ref();
+        limits::check_key(key)?;
+        self.open.engine.get_into(key, buffer)
     }
 
     /// The values of several keys as of one moment, in the order of the keys;
@@ -197,6 +201,7 @@ impl Store {
     /// # }
     /// ```
     pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        keys.iter().try_for_each(|key| limits::check_key(key))?;
         self.open.engine.multi_get(keys)
     }
 

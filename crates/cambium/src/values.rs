@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cambium_api::{Expiry, MergeOperator, Result, SequenceNumber, UnixMillis};
+use cambium_api::{Expiry, MergeOperator, Result, SequenceNumber, UnixMillis, limits};
 
 use crate::store::Store;
 
@@ -43,7 +43,9 @@ impl Store {
     /// # Errors
     /// As of [`Store::get`].
     pub fn expires_at(&self, key: impl AsRef<[u8]>) -> Result<Option<UnixMillis>> {
-        self.engine().expires_at(key.as_ref())
+        let key = key.as_ref();
+        limits::check_key(key)?;
+        self.engine().expires_at(key)
     }
 
     /// Lets an entry expire at another moment; false if the key is not there.

@@ -198,6 +198,33 @@ fn a_damaged_marker_is_a_finding_of_check_and_an_error_of_open() {
 }
 
 #[test]
+fn reads_of_keys_beyond_the_limit_are_refused_by_every_engine() {
+    for (engine, name, value) in [
+        ("forest", "write_buffer_bytes", "1MiB"),
+        ("wisckey", "inline_bytes", "64"),
+        ("zdb", "keys", "string"),
+        ("zdb", "keys", "integer"),
+        ("alphard", "size", "64MiB"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Options::new().set(name, value);
+        let store = store.create(folder.path().join("s"), engine).unwrap();
+        let (key, then) = (vec![b'k'; 65_536], store.snapshot().unwrap());
+        for (call, answer) in [
+            ("get", store.get(&key).map(drop)),
+            ("get_into", store.get_into(&key, &mut Vec::new()).map(drop)),
+            ("multi_get", store.multi_get(&[&key]).map(drop)),
+            ("expires_at", store.expires_at(&key).map(drop)),
+            ("a snapshot's get", then.get(&key).map(drop)),
+            ("a snapshot's multi_get", then.multi_get(&[&key]).map(drop)),
+        ] {
+            let is_limit = matches!(answer, Err(Error::LimitExceeded(_)));
+            assert!(is_limit, "{engine}: {call}: {answer:?}");
+        }
+    }
+}
+
+#[test]
 fn a_store_stays_open_while_an_iterator_or_snapshot_of_it_lives() {
     let folder = tempfile::tempdir().unwrap();
     let store = Options::new().create(folder.path(), "zdb").unwrap();
