@@ -103,7 +103,8 @@ impl TableSource {
             return Err(Failure::failed(what));
         };
         let columns = self.ask(
-            &format!("SELECT name, pk FROM pragma_table_info({name})"),
+            // Hidden are those of virtual tables (1), and generated ones (2 and 3).
+            &format!("SELECT name, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"),
             2,
         )?;
         let (primary, others): (Vec<_>, Vec<_>) =

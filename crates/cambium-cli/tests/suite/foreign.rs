@@ -202,6 +202,8 @@ fn tables_of_sqlite_become_keys_and_values() {
         CREATE TABLE log (line TEXT, level INT);
         INSERT INTO log VALUES ('a', 1), ('a', 2);
         CREATE VIEW v AS SELECT line || level AS k, level FROM log;
+        CREATE TABLE made (k INT PRIMARY KEY, v AS (k + 1), s AS (k * 2) STORED, t);
+        INSERT INTO made VALUES (4, 'x');
         CREATE TABLE pairs (a, b, c, PRIMARY KEY (a, b));";
     if !sqlite(&place, sql) {
         return;
@@ -228,6 +230,7 @@ fn tables_of_sqlite_become_keys_and_values() {
         "1\t{\"line\":\"a\",\"level\":1}\n2\t{\"line\":\"a\",\"level\":2}\n"
     );
     assert_eq!(scan("v"), "a1\t1\na2\t2\n");
+    assert_eq!(scan("made"), "4\t{\"v\":5,\"s\":8,\"t\":\"x\"}\n");
     import(&place, "sqlite:trees.db#pairs", &[]).refused(2, &["a, b", "view"]);
     import(&place, "sqlite:trees.db#none", &[]).refused(3, &["names", "log"]);
     import(&place, "sqlite:trees.db", &[]).refused(2, &["FILE#TABLE"]);
