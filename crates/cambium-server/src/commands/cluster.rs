@@ -130,7 +130,7 @@ fn cluster(call: &mut Call<'_>) -> Outcome {
     {
         keys_in_slot(call)?;
     } else {
-        return Err(call.unknown_subcommand());
+        return Err(call.wrong_count());
     }
     Ok(())
 }

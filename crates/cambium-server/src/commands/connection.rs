@@ -252,7 +252,7 @@ fn client(call: &mut Call<'_>) -> Outcome {
     } else if call.is(1, "unpause") || call.is(1, "no-evict") && count == 3 {
         call.reply().ok();
     } else {
-        return Err(call.unknown_subcommand());
+        return Err(call.wrong_count());
     }
     Ok(())
 }

@@ -225,15 +225,6 @@ impl<'a> Call<'a> {
         self.keyspace().notices.add(class, event, database, key);
     }
 
-    /// The error of a subcommand that is not there.
-    pub fn unknown_subcommand(&self) -> Failure {
-        let name = self.command.name.to_uppercase();
-        let subcommand = String::from_utf8_lossy(self.argument(1)).into_owned();
-        Failure::Text(format!(
-            "ERR unknown subcommand '{subcommand:.128}'. Try {name} HELP."
-        ))
-    }
-
     /// The error of a subcommand with too few or too many arguments.
     pub fn wrong_count(&self) -> Failure {
         let subcommand = String::from_utf8_lossy(self.argument(1)).to_lowercase();
@@ -310,6 +301,50 @@ impl Command {
         }
     }
 
+    /// The words that may follow its name, in lower case; empty if any may.
+    fn subcommands(&self) -> &'static [&'static str] {
+        match self.name {
+            "client" => &[
+                "getname", "getredir", "id", "info", "kill", "list", "no-evict", "reply",
+                "setname", "unblock", "unpause",
+            ],
+            "cluster" => &[
+                "countkeysinslot",
+                "getkeysinslot",
+                "info",
+                "keyslot",
+                "myid",
+                "nodes",
+                "shards",
+                "slots",
+            ],
+            "command" => &["count", "docs", "getkeys", "info", "list"],
+            "config" => &["get", "resetstat", "rewrite", "set"],
+            "debug" => &[
+                "change-repl-id",
+                "error",
+                "jmap",
+                "loadaof",
+                "object",
+                "quicklist-packed-threshold",
+                "reload",
+                "replicate",
+                "set-active-expire",
+                "set-disable-deny-scripts",
+                "sleep",
+                "stringmatch-len",
+            ],
+            "function" => &["flush", "list"],
+            "latency" => &["history", "latest", "reset"],
+            "memory" => &["doctor", "malloc-stats", "purge", "stats", "usage"],
+            "object" => &["encoding", "freq", "help", "idletime", "refcount"],
+            "pubsub" => &["channels", "numpat", "numsub"],
+            "script" => &["flush"],
+            "slowlog" => &["get", "len", "reset"],
+            _ => &[],
+        }
+    }
+
     /// The keys among the arguments of a command.
     pub fn keys_of<'a>(
         &self,
@@ -338,6 +373,17 @@ pub fn admit(arguments: Arguments<'_>, session: &Session) -> Outcome<&'static Co
             "ERR wrong number of arguments for '{}' command",
             command.name
         )));
+    }
+    let known = command.subcommands();
+    if let Some(asked) = arguments.get(1).filter(|_| !known.is_empty()) {
+        let is_asked = |word: &&str| asked.eq_ignore_ascii_case(word.as_bytes());
+        if !known.iter().any(is_asked) {
+            let asked = String::from_utf8_lossy(asked);
+            return Err(Failure::Text(format!(
+                "ERR unknown subcommand '{asked:.128}'. Try {} HELP.",
+                command.name.to_uppercase()
+            )));
+        }
     }
     if session.is_stranger && command.flags & NO_AUTH == 0 {
         return Err(Failure::Known("NOAUTH Authentication required."));

@@ -104,7 +104,7 @@ fn pubsub(call: &mut Call<'_>) -> Outcome {
         let count = call.server.pubsub.pattern_count();
         call.reply().integer(count as i64);
     } else {
-        return Err(call.unknown_subcommand());
+        return Err(call.wrong_count());
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ fn slowlog(call: &mut Call<'_>) -> Outcome {
     } else if call.is(1, "reset") {
         call.reply().ok();
     } else {
-        return Err(call.unknown_subcommand());
+        return Err(call.wrong_count());
     }
     Ok(())
 }

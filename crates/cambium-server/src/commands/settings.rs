@@ -20,13 +20,8 @@ fn config(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::Known(
             "ERR The server is running without a config file",
         ));
-    } else if ["get", "set", "resetstat", "rewrite"]
-        .iter()
-        .any(|word| call.is(1, word))
-    {
-        return Err(call.wrong_count());
     } else {
-        return Err(call.unknown_subcommand());
+        return Err(call.wrong_count());
     }
     Ok(())
 }

@@ -294,6 +294,10 @@ fn the_connection_answers_about_itself() {
             "CLIENT NOSUCH",
             "-ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP.",
         ),
+        (
+            "CLIENT ID more",
+            "-ERR wrong number of arguments for 'client|id' command",
+        ),
         ("HELLO 4", "-NOPROTO unsupported protocol version"),
         (
             "CONFIG SET nosuch 1",

@@ -33,6 +33,23 @@ fn exec_runs_all_or_refuses() {
             "EXEC",
             "-EXECABORT Transaction discarded because of previous errors.",
         ),
+        ("MULTI", "+OK"),
+        (
+            "CLIENT FOO",
+            "-ERR unknown subcommand 'FOO'. Try CLIENT HELP.",
+        ),
+        (
+            "OBJECT FOO oak",
+            "-ERR unknown subcommand 'FOO'. Try OBJECT HELP.",
+        ),
+        (
+            "CONFIG hello",
+            "-ERR unknown subcommand 'hello'. Try CONFIG HELP.",
+        ),
+        (
+            "EXEC",
+            "-EXECABORT Transaction discarded because of previous errors.",
+        ),
         ("GET oak", "2"),
         ("MULTI", "+OK"),
         ("SET oak 9", "+QUEUED"),
