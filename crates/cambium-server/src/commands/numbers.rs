@@ -1,7 +1,7 @@
 //! Strings that are numbers.
 
 use super::{Call, Command, FAST, Failure, NOT_A_FLOAT, NOT_AN_INTEGER, Outcome, WRITE};
-use crate::resp::numbers::{add_decimals, parse_integer};
+use crate::resp::numbers::{Decimal, parse_integer};
 
 #[rustfmt::skip] // a table
 pub const COMMANDS: &[Command] = &[
@@ -45,16 +45,12 @@ pub fn sum(old: Option<&[u8]>, amount: i64, not_a_number: Failure) -> Outcome<i6
 
 /// The sum of a stored float and an amount, as both INCRBYFLOAT and HINCRBYFLOAT have it.
 pub fn float_sum(old: Option<&[u8]>, amount: &[u8], not_a_number: Failure) -> Outcome<String> {
-    if crate::resp::numbers::parse_float(amount).is_none() {
-        return Err(NOT_A_FLOAT);
-    }
-    match add_decimals(old.unwrap_or(b"0"), amount) {
-        None => Err(not_a_number),
-        Some(Ok(sum)) => Ok(sum),
-        Some(Err(_)) => Err(Failure::Known(
-            "ERR increment would produce NaN or Infinity",
-        )),
-    }
+    let amount = Decimal::parse(amount).ok_or(NOT_A_FLOAT)?;
+    let old = Decimal::parse(old.unwrap_or(b"0")).ok_or(not_a_number)?;
+    let sum = old.checked_add(&amount).ok_or(Failure::Known(
+        "ERR increment would produce NaN or Infinity",
+    ))?;
+    Ok(sum.to_string())
 }
 
 fn add(call: &mut Call<'_>, amount: i64) -> Outcome {

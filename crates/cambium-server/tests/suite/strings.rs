@@ -135,6 +135,13 @@ fn numbers_count_and_overflow() {
         ("INCRBYFLOAT f 0.1", "10.6"),
         ("INCRBYFLOAT f -0.6", "10"),
         ("INCRBYFLOAT f x", "-ERR value is not a valid float"),
+        ("INCRBYFLOAT f 0x10", "-ERR value is not a valid float"),
+        (
+            "INCRBYFLOAT f inf",
+            "-ERR increment would produce NaN or Infinity",
+        ),
+        ("SET large 123456789012345678901", "+OK"),
+        ("INCRBYFLOAT large 1.5", "123456789012345678902.5"),
         ("SET f abc", "+OK"),
         ("INCRBYFLOAT f 1", "-ERR value is not a valid float"),
     ]);
