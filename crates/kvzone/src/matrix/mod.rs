@@ -36,7 +36,7 @@ use crate::place::{self, Disk};
 use crate::run::Stage;
 use crate::run::arguments::contenders;
 use crate::run::campaign::Campaign;
-use crate::run::parse::{parse_bytes, parse_count, parse_positive, profile_word};
+use crate::run::parse::{parse_budget, parse_bytes, parse_count, parse_positive, profile_word};
 use crate::stop::STOPPED;
 use crate::{machine, output, stores, words};
 
@@ -78,9 +78,9 @@ pub(crate) struct MatrixArguments {
     /// of --quick main,synced]
     #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',')]
     programs: Vec<String>,
-    /// Each store's own memory: write buffers, filters and cache together [default:
-    /// 128MiB; of --quick 32MiB]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    /// Each store's own memory: write buffers, filters and cache together; 1MiB at least
+    /// [default: 128MiB; of --quick 32MiB]
+    #[arg(long, value_name = "SIZE", value_parser = parse_budget)]
     budget: Option<u64>,
     /// Length of each step that reads [default: 1; of --quick 0.15]
     #[arg(long, value_name = "S", value_parser = parse_positive)]

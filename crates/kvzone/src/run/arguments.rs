@@ -22,9 +22,9 @@ use kvzone_core::workload::{MIXED, OperationKind, find, is_trace, updates};
 use super::campaign::{Campaign, Contender};
 use super::job_file;
 use super::parse::{
-    Mix, PatternName, Threads, parse_batch, parse_budget, parse_bytes, parse_count, parse_latency,
-    parse_mix, parse_pattern, parse_popularity, parse_positive, parse_share, parse_sizes,
-    parse_threads, profile_word, word,
+    Mix, PatternName, Threads, parse_amount, parse_batch, parse_budget, parse_bytes, parse_count,
+    parse_latency, parse_mix, parse_pattern, parse_popularity, parse_positive, parse_share,
+    parse_sizes, parse_threads, profile_word, word,
 };
 use super::traced::{self, Speed, parse_speed};
 use crate::datasets::{self, Keys};
@@ -80,7 +80,7 @@ pub(crate) struct RunArguments {
     pub(super) operations: Option<u64>,
     /// As many operations as move about so many bytes of keys and values, by their
     /// mean sizes
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with = "seconds")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_amount, conflicts_with = "seconds")]
     bytes: Option<u64>,
     /// Length of the measured phase, in place of a number of operations
     #[arg(long, value_name = "S", value_parser = parse_positive)]
@@ -139,7 +139,7 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "LAW", value_enum, default_value_t = Arrivals::Even)]
     arrivals: Arrivals,
     /// The same in bytes of keys and values a second, by their mean sizes
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, conflicts_with_all = ["rate", "keep_latency"])]
+    #[arg(long, value_name = "SIZE", value_parser = parse_amount, conflicts_with_all = ["rate", "keep_latency"])]
     throughput: Option<u64>,
     /// End a phase at a rate when it is so many seconds behind
     #[arg(long, value_name = "S", value_parser = parse_positive)]

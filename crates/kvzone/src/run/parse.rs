@@ -195,6 +195,14 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     size::parse(text).map_err(|error| error.to_string())
 }
 
+/// A size that is not 0.
+pub(crate) fn parse_amount(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        0 => Err("expected at least 1".to_string()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// The shares of less bound nothing: a flush of `forest` alone works in 256 KiB.
 const LEAST_BUDGET: u64 = 1 << 20;
 

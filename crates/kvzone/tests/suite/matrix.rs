@@ -51,6 +51,7 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
         (&["--stores", "forset"][..], "near it: forest"),
         (&["--programs", "mian"], "near it: main"),
         (&["--sizes", "100:1000000000000"], "available"),
+        (&["--budget", "1KiB"], "1MiB at least"),
     ] {
         let refused = matrix(folder.path(), arguments);
         let told = text(&refused.stderr);

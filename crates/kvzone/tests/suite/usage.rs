@@ -35,7 +35,7 @@ fn sizes_and_mixes_that_cannot_be_are_wrong_usage() {
     let cases = "--keys 0; --key-size 1 --keys 1000; --key-size 64-16; --key-size 0; \
         --value-size many; --threads 0; --batch 0; --rate 0; --rate nan; --seconds -1; \
         --operations 5 --seconds 5; --verify-every 0; --compressible 1.5; --repeat 0; \
-        --memory lots; --durability maybe; --budget 1; --budget 1023KiB; \
+        --memory lots; --bytes 0; --throughput 0; --durability maybe; --budget 1; --budget 1023KiB; \
         --value-size normal:-5:3; --value-size pareto:9:1:1:8";
     let cases = cases.split(';').map(|case| format!("fill-random {case}"));
     for case in cases.chain(["ycsb-c --batch 2".to_string()]) {
