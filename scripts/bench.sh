@@ -19,6 +19,8 @@ if [ -f "$place/bench/matrix.json" ]; then resume=(--resume); fi
 # shellcheck disable=SC2086
 "$place/release/kvzone" matrix --dir "$place/bench" --json "$place/bench/matrix.json" "${resume[@]}" \
     --markdown docs/matrix.md --html docs/matrix.html --svg docs/matrix.svg ${BENCH_OPTIONS:-}
+# Commands of the book run in a suite, unless they say why not.
+sed -i 's/^```sh$/```sh ignore=takes-minutes/' docs/matrix.md
 "${CARGO:-cargo}" xtask cells
 # Measured to its end: the next begins anew. After a failure it goes on, and tries again
 # what failed.

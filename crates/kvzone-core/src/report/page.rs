@@ -257,7 +257,7 @@ impl Page {
 
     /// As a part of a document, without a title; headings begin with these letters.
     pub fn part(&self, heading: &str) -> String {
-        let mut text = format!("```sh ignore=takes-minutes\n{}\n```\n", self.command);
+        let mut text = format!("```sh\n{}\n```\n", self.command);
         for block in &self.blocks {
             text += &match block {
                 Block::Heading(title) => format!("\n{heading}{title}\n"),
@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn markdown_has_the_command_lists_and_folded_tables() {
         let text = page().markdown();
-        let begin = "# <t>\n\n```sh ignore=takes-minutes\nkvzone <c>\n```\n\n## Part\n\n- <line>\n- Warning: careful\n";
+        let begin = "# <t>\n\n```sh\nkvzone <c>\n```\n\n## Part\n\n- <line>\n- Warning: careful\n";
         assert!(text.starts_with(begin), "{text}");
         assert!(text.contains("<details><summary>fold</summary>"), "{text}");
         assert!(page().part("").contains("\n\nPart\n"));

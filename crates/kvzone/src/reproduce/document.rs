@@ -5,6 +5,9 @@
 //! ... replaced as a whole ...
 //! <!-- end zdb/table1 -->
 //! ```
+//!
+//! The documents are pages of this repository's book, whose commands run in a suite unless
+//! they say why not.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +20,8 @@ pub(super) fn check(path: &Path, name: &str) -> Result<()> {
 }
 
 pub(super) fn update(path: &Path, name: &str, text: &str) -> Result<()> {
-    let new = replaced(path, &read(path)?, name, text)?;
+    let text = text.replace("```sh\n", "```sh ignore=takes-minutes\n");
+    let new = replaced(path, &read(path)?, name, &text)?;
     fs::write(path, new).map_err(|error| Error::machine("write", path, error))
 }
 
