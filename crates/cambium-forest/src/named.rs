@@ -75,7 +75,7 @@ impl Core {
         {
             return Err(Error::AlreadyExists {
                 path: self.path.clone(),
-                what: format!("a snapshot named {name:?} is there; drop it first"),
+                what: format!("a snapshot named {name:?} is there; delete it first"),
             });
         }
         self.begin_session_locked(&mut maintenance)?;

@@ -114,7 +114,7 @@ impl Core {
         if self.ledger.state().kept.contains_key(name) {
             return Err(Error::AlreadyExists {
                 path: self.path.clone(),
-                what: format!("a snapshot named {name:?} is there; drop it first"),
+                what: format!("a snapshot named {name:?} is there; delete it first"),
             });
         }
         self.begin_session()?;

@@ -147,6 +147,9 @@ fn a_store_goes_back_to_a_named_snapshot() {
     assert_eq!(place.run(["get", "s", "oak"]).done(), "Quercus");
     let get = ["get", "s", "--namespace", "people", "ada"];
     assert_eq!(place.run(get).done(), "Lovelace");
+    place
+        .run(["snapshot", "s", "create", "before"])
+        .refused(3, &["\"before\"", "delete it first"]);
     place.run(["snapshot", "s", "delete", "before"]).done();
     assert_eq!(place.run(["snapshot", "s", "list"]).done(), "");
     place
