@@ -300,8 +300,9 @@ impl Database {
             return self.store.engine().write(batch, durability).map(drop);
         }
         let _turn = self.turn();
+        type Place = (Option<Arc<str>>, Vec<u8>);
         // Each with what it is now, and whether it differs from what is stored.
-        let mut groups: BTreeMap<(Option<Arc<str>>, Vec<u8>), (Group, bool)> = BTreeMap::new();
+        let mut groups: BTreeMap<Place, (Group, bool)> = BTreeMap::new();
         let mut stored = WriteBatch::new();
         for (namespace, operation) in batch.into_operations() {
             let (key, value) = match &operation {
