@@ -1,15 +1,14 @@
 //! Writing into memory, sealing, and how much to hold back.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::Ordering;
+use cambium_io::sync::{Mutex, RwLockReadGuard, read, write};
 
 use crate::entry::{EntryKind, EntryRef};
 use crate::kept::Keep;
 use crate::memtable::Memtable;
 use crate::tree::{Context, Sealed, Tree, View, WritePressure};
-use cambium_io::sync::RwLockReadGuard;
 
 /// Writes into the active memtable; holds off [`Tree::seal`] while it lives.
 /// Nothing here does I/O, fails, or waits for a job.
@@ -27,7 +26,7 @@ impl Tree {
     /// older memtable: number and write under the lock under which
     /// [`Tree::seal`] is called, or seal when all numbered writes are in.
     pub fn writer(&self) -> Writer<'_> {
-        let rotation = self.rotation.read().unwrap_or_else(PoisonError::into_inner);
+        let rotation = read(&self.rotation);
         Writer {
             memtable: self.view.load().active.clone(),
             context: &self.context,
@@ -75,10 +74,7 @@ impl Tree {
 
     /// As [`Tree::seal`]; the version that the flush makes may be kept.
     pub(crate) fn seal_with(&self, note: Vec<u8>, keep: Option<Keep>) -> Option<Arc<Sealed>> {
-        let _rotation = self
-            .rotation
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _rotation = write(&self.rotation);
         let memtable = self.view.load().active.clone();
         let written = memtable.bytes();
         if written == 0 && note.is_empty() && keep.is_none() {

@@ -17,15 +17,6 @@ use crate::table_cursor::{Blocks, TableCursor};
 use crate::tree::Tree;
 use crate::version::{TableFile, Version};
 
-/// Something that is wrong.
-#[derive(Clone, Debug)]
-pub struct Finding {
-    /// The file it is in.
-    pub file: PathBuf,
-    /// What it is.
-    pub error: Error,
-}
-
 /// What a check went through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckSummary {
@@ -48,7 +39,7 @@ impl Tree {
     ///
     /// # Errors
     /// None for damage, which is reported; errors of reading end the check.
-    pub fn check(&self, report: &mut dyn FnMut(Finding)) -> Result<CheckSummary> {
+    pub fn check(&self, report: &mut dyn FnMut(Error)) -> Result<CheckSummary> {
         self.check_open()?;
         let version = self.view.load().version.clone();
         self.check_version(&version, |_| false, report)
@@ -61,7 +52,7 @@ impl Tree {
     pub fn check_kept(
         &self,
         kept: &KeptView,
-        report: &mut dyn FnMut(Finding),
+        report: &mut dyn FnMut(Error),
     ) -> Result<CheckSummary> {
         self.check_open()?;
         let current = self.view.load().version.clone();
@@ -75,7 +66,7 @@ impl Tree {
         &self,
         version: &Version,
         is_checked: impl Fn(&TableFile) -> bool,
-        report: &mut dyn FnMut(Finding),
+        report: &mut dyn FnMut(Error),
     ) -> Result<CheckSummary> {
         let mut summary = CheckSummary::default();
         for (level, file) in version.files().filter(|(_, file)| !is_checked(file)) {
@@ -90,24 +81,11 @@ impl Tree {
                 Err(error) => error,
             };
             summary.findings += 1;
-            report(Finding {
-                file: self.table_path(file),
-                error: with_level(found, level),
-            });
+            report(with_level(found, level));
         }
-        for (level, files) in version.levels.iter().enumerate().skip(1) {
-            for pair in files.windows(2) {
-                if pair[0].metadata.range.overlaps(&pair[1].metadata.range) {
-                    let what = format!(
-                        "tables {} and {} of level {level} overlap",
-                        pair[0].metadata.number, pair[1].metadata.number
-                    );
-                    let file = self.table_path(&pair[1]);
-                    let error = Error::corruption(&file, 0, what);
-                    summary.findings += 1;
-                    report(Finding { file, error });
-                }
-            }
+        for (what, file) in version.overlaps() {
+            summary.findings += 1;
+            report(Error::corruption(self.table_path(file), 0, what));
         }
         // Only sound tables can be merged.
         if summary.findings == 0 {
@@ -122,7 +100,7 @@ impl Tree {
 
     /// Reports each key of which an older entry lies above a newer one: lookups, which end
     /// at the first entry, then answer the older one (crate essay, promise 1).
-    fn check_ages(&self, version: &Version, report: &mut dyn FnMut(Finding)) -> Result<()> {
+    fn check_ages(&self, version: &Version, report: &mut dyn FnMut(Error)) -> Result<()> {
         let mut tables: Vec<Vec<Arc<TableFile>>> = Vec::new();
         tables.extend(version.levels[0].iter().map(|file| vec![file.clone()]));
         tables.extend(version.levels[1..].iter().cloned());
@@ -156,10 +134,7 @@ impl Tree {
                     newest.0,
                     readable(entry.key)
                 );
-                report(Finding {
-                    error: Error::corruption(&file, 0, what),
-                    file,
-                });
+                report(Error::corruption(file, 0, what));
             }
             newest = (newest.0, newest.1.max(rank));
             merged.next()?;

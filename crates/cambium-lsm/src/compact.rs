@@ -14,8 +14,8 @@ use crate::entry::Source;
 use crate::level_source::{LevelSource, Tables};
 use crate::manifest::Edit;
 use crate::merge::MergeSource;
-use crate::owner::{DropObserver, DroppedEntry, JobKind};
-use crate::retain::{Retainer, Verdict};
+use crate::owner::{DropObserver, JobKind};
+use crate::retain::Retainer;
 use crate::seeded_bug::SeededBug;
 use crate::table_cursor::Blocks;
 use crate::table_writer::TableWriter;
@@ -129,16 +129,13 @@ impl CompactionJob {
                 tombstones.add_all(&tree.context.table(file)?.tombstones);
             }
         }
-        let each: Vec<Vec<Arc<TableFile>>> = match self.plan.level {
-            0 => self
-                .plan
-                .upper
-                .iter()
-                .map(|file| vec![file.clone()])
-                .collect(),
-            _ => vec![self.plan.upper.clone()],
+        // Tables of level 0 overlap, so each is a source of its own.
+        let together = match self.plan.level {
+            0 => 1,
+            _ => self.plan.upper.len().max(1),
         };
-        for files in each.into_iter().chain([self.plan.lower.clone()]) {
+        let upper = self.plan.upper.chunks(together).map(<[_]>::to_vec);
+        for files in upper.chain([self.plan.lower.clone()]) {
             let tables = Tables::Listed(files);
             sources.push(LevelSource::new(&tree.context, tables, Blocks::Streamed));
         }
@@ -170,22 +167,14 @@ impl CompactionJob {
             }
             bytes += (entry.key.len() + entry.value.len() + 16) as u64;
             let nothing_below = |key: &[u8]| version.nothing_below(level, &KeyRange::of_key(key));
-            match self.retainer.judge(&entry, nothing_below) {
-                Verdict::Drop(reason) => self.observer.dropped(DroppedEntry {
-                    key: entry.key,
-                    sequence: entry.sequence,
-                    kind: entry.kind,
-                    value: entry.value,
-                    reason,
-                }),
-                Verdict::Keep => {
-                    let cut = self.outputs.cuts_before(entry.key);
-                    if cut {
-                        self.outputs
-                            .finish(tree, &self.tombstones, Some(entry.key))?;
-                    }
-                    self.outputs.writer(tree)?.add(entry)?;
+            if self.retainer.keeps(&entry, nothing_below) {
+                if self.outputs.cuts_before(entry.key) {
+                    self.outputs
+                        .finish(tree, &self.tombstones, Some(entry.key))?;
                 }
+                self.outputs.writer(tree)?.add(entry)?;
+            } else {
+                self.observer.dropped(entry);
             }
             source.next()?;
         }
@@ -200,7 +189,6 @@ impl CompactionJob {
         let mut edit = Edit::default();
         for (level, file) in self.plan.inputs() {
             edit.removed.push((level, file.metadata.number));
-            tree.context.counters.add_compacted(file.metadata.bytes);
         }
         for table in self.outputs.finished {
             edit.added.push((self.plan.output_level, table));
@@ -262,7 +250,7 @@ impl Outputs {
     fn writer(&mut self, tree: &Tree) -> Result<&mut TableWriter> {
         let writer = match self.writer.take() {
             Some(writer) => writer,
-            None => TableWriter::create(&tree.context, tree.context.new_file_number())?,
+            None => TableWriter::create(&tree.context)?,
         };
         Ok(self.writer.insert(writer))
     }

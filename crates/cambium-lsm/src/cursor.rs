@@ -196,8 +196,7 @@ impl Tree {
     ) -> Result<Cursor> {
         let mut sources = Vec::new();
         let mut tombstones = view.active.ranges();
-        let sealed = view.sealed.iter().map(|sealed| &sealed.memtable);
-        for memtable in std::iter::once(&view.active).chain(sealed) {
+        for memtable in view.memtables() {
             for run in memtable.runs() {
                 sources.push(CursorSource::Run(RunSource::new(run)));
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cambium_base::Result;
 
-use crate::entry::{EntryKind, Source};
+use crate::entry::{EntryRef, Source};
 use crate::table_cursor::{Blocks, TableCursor};
 use crate::tree::Tree;
 
@@ -38,16 +38,7 @@ pub enum DumpItem<'a> {
         sequence: u64,
     },
     /// An entry.
-    Entry {
-        /// The key.
-        key: &'a [u8],
-        /// The write's number.
-        sequence: u64,
-        /// Value or tombstone.
-        kind: EntryKind,
-        /// The value.
-        value: &'a [u8],
-    },
+    Entry(EntryRef<'a>),
 }
 
 impl Tree {
@@ -84,12 +75,7 @@ impl Tree {
             let mut cursor = TableCursor::new(Arc::clone(&table), blocks);
             cursor.seek_first()?;
             while let Some(entry) = cursor.entry() {
-                out(DumpItem::Entry {
-                    key: entry.key,
-                    sequence: entry.sequence,
-                    kind: entry.kind,
-                    value: entry.value,
-                })?;
+                out(DumpItem::Entry(entry))?;
                 cursor.next()?;
             }
         }

@@ -54,10 +54,14 @@ pub enum Lookup {
 
 /// An entry, borrowed from where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EntryRef<'a> {
+pub struct EntryRef<'a> {
+    /// The key.
     pub key: &'a [u8],
+    /// The write's number.
     pub sequence: u64,
+    /// Value or tombstone.
     pub kind: EntryKind,
+    /// The value; empty for a tombstone.
     pub value: &'a [u8],
 }
 
@@ -86,7 +90,7 @@ pub(crate) fn same_key(one: &[u8], other: &[u8]) -> bool {
 
 impl EntryRef<'_> {
     /// Its place in the order.
-    pub fn place(&self) -> (&[u8], u64) {
+    pub(crate) fn place(&self) -> (&[u8], u64) {
         (self.key, self.sequence)
     }
 }

@@ -12,8 +12,8 @@ use cambium_base::Result;
 
 use crate::entry::Source;
 use crate::manifest::Edit;
-use crate::owner::{DropObserver, DroppedEntry, JobKind};
-use crate::retain::{Retainer, Verdict};
+use crate::owner::{DropObserver, JobKind};
+use crate::retain::Retainer;
 use crate::run::RunSource;
 use crate::table_writer::TableWriter;
 use crate::tree::{Sealed, Tree, lock};
@@ -72,25 +72,15 @@ impl FlushJob {
                 return Ok(false);
             }
             bytes += (entry.key.len() + entry.value.len() + 16) as u64;
-            let version = &self.version;
-            let nothing_below = |key: &[u8]| nothing_with(version, key);
-            match self.retainer.judge(&entry, nothing_below) {
-                Verdict::Drop(reason) => self.observer.dropped(DroppedEntry {
-                    key: entry.key,
-                    sequence: entry.sequence,
-                    kind: entry.kind,
-                    value: entry.value,
-                    reason,
-                }),
-                Verdict::Keep => {
-                    if self.writer.is_none() {
-                        let number = tree.context.new_file_number();
-                        self.writer = Some(TableWriter::create(&tree.context, number)?);
-                    }
-                    if let Some(writer) = &mut self.writer {
-                        writer.add(entry)?;
-                    }
-                }
+            let nothing_below = |key: &[u8]| nothing_in(&self.version, &KeyRange::of_key(key));
+            if self.retainer.keeps(&entry, nothing_below) {
+                let writer = match &mut self.writer {
+                    Some(writer) => writer,
+                    none => none.insert(TableWriter::create(&tree.context)?),
+                };
+                writer.add(entry)?;
+            } else {
+                self.observer.dropped(entry);
             }
             source.next()?;
         }
@@ -110,10 +100,7 @@ impl FlushJob {
             .retainer
             .kept_tombstones(|range| nothing_in(&self.version, range));
         let writer = match self.writer {
-            None if !tombstones.is_empty() => {
-                let number = tree.context.new_file_number();
-                Some(TableWriter::create(&tree.context, number)?)
-            }
+            None if !tombstones.is_empty() => Some(TableWriter::create(&tree.context)?),
             writer => writer,
         };
         let mut edit = Edit {
@@ -122,7 +109,6 @@ impl FlushJob {
         };
         if let Some(writer) = writer {
             let table = tree.finish_table(writer, &tombstones)?;
-            tree.context.counters.add_flushed(table.bytes);
             edit.added.push((0, table));
         }
         let (observer, sealed) = (self.observer, self.sealed);
@@ -137,11 +123,6 @@ impl FlushJob {
         *keep = None;
         Ok(())
     }
-}
-
-/// True if no table can hold the key.
-fn nothing_with(version: &Version, key: &[u8]) -> bool {
-    nothing_in(version, &KeyRange::of_key(key))
 }
 
 /// True if no table can hold any key of a range.

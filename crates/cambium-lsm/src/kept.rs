@@ -20,10 +20,11 @@
 //! moment needs.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use cambium_base::{Error, Result};
+use cambium_io::sync::write;
 
 use crate::cursor::Cursor;
 use crate::entry::{Lookup, Moment};
@@ -167,10 +168,7 @@ impl Tree {
             [sealed.as_slice(), note].concat()
         };
         self.commit_and_show(edit, all_notes, |next| {
-            let _rotation = self
-                .rotation
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
+            let _rotation = write(&self.rotation);
             let fresh = Arc::new(Memtable::new(self.context.options.memtable_bytes));
             publish(&mut || {
                 self.add_past(moment);

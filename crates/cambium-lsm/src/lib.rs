@@ -85,14 +85,14 @@ mod version;
 
 pub use apply::Writer;
 pub use cambium_storage::compression::Compression;
-pub use check::{CheckSummary, Finding};
+pub use check::CheckSummary;
 pub use cursor::{Cursor, CursorEntry};
 pub use dump::DumpItem;
-pub use entry::{EntryKind, Lookup, Moment};
+pub use entry::{EntryKind, EntryRef, Lookup, Moment};
 pub use format::layouts;
 pub use kept::{JobsHeld, KeptSoon, KeptView};
-pub use options::{Options, PickPolicy};
-pub use owner::{DropObserver, DropReason, DroppedEntry, JobKind, Owner};
+pub use options::Options;
+pub use owner::{DropObserver, JobKind, Owner};
 pub use relocate::{Relocation, Replaced, Seen};
 pub use salvage::Salvaged;
 #[doc(hidden)]

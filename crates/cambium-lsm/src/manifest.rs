@@ -374,20 +374,18 @@ impl Manifest {
     /// Has the superblock say how many edits there are: from then on a manifest
     /// with fewer is damaged.
     pub fn confirm(&mut self) -> Result<()> {
-        if self.log.is_none() || self.root.edits == self.edits {
-            return Ok(());
+        match self.root.edits == self.edits {
+            true => Ok(()),
+            false => self.confirm_by(Superblock::write),
         }
-        let root = Root {
-            edits: self.edits,
-            ..self.root
-        };
-        self.superblock.write(&root.encode())?;
-        self.root = root;
-        Ok(())
     }
 
     /// As [`Manifest::confirm`], in both copies: at a clean end.
     pub fn confirm_both(&mut self) -> Result<()> {
+        self.confirm_by(Superblock::write_both)
+    }
+
+    fn confirm_by(&mut self, write: fn(&mut Superblock, &[u8]) -> Result<()>) -> Result<()> {
         if self.log.is_none() {
             return Ok(());
         }
@@ -395,14 +393,9 @@ impl Manifest {
             edits: self.edits,
             ..self.root
         };
-        self.superblock.write_both(&root.encode())?;
+        write(&mut self.superblock, &root.encode())?;
         self.root = root;
         Ok(())
-    }
-
-    /// Bytes of the manifest, and edits in it.
-    pub fn size(&self) -> (u64, u64) {
-        (self.log.as_ref().map_or(0, |log| log.end()), self.edits)
     }
 }
 

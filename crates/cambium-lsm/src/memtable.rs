@@ -17,11 +17,11 @@
 //! held for one insert, one lookup, or the copy of one chunk; nobody holds it
 //! while sorting. Writers of different shards do not meet.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cambium_base::coding::{u32_at, u64_at};
 use cambium_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use cambium_io::sync::{Mutex, RwLock, RwLockReadGuard};
+use cambium_io::sync::{Mutex, RwLock, RwLockReadGuard, lock, read, write};
 
 use crate::entry::{EntryKind, EntryRef, Moment};
 use crate::relocate::Relocation;
@@ -271,8 +271,7 @@ impl Memtable {
     }
 
     fn shared(&self, hash: u64) -> RwLockReadGuard<'_, Shard> {
-        let shard = self.shard(hash);
-        shard.read().unwrap_or_else(PoisonError::into_inner)
+        read(self.shard(hash))
     }
 
     fn count(&self, bytes: u64, sequence: u64) {
@@ -283,18 +282,13 @@ impl Memtable {
     /// Adds an entry.
     pub fn insert(&self, hash: u64, entry: &EntryRef<'_>) {
         let bytes = ENTRY_HEADER_BYTES + entry.key.len() + entry.value.len();
-        let mut shard = self
-            .shard(hash)
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        shard.insert(hash as u32, entry);
-        drop(shard);
+        write(self.shard(hash)).insert(hash as u32, entry);
         self.count(bytes as u64 + SLOT_BYTES, entry.sequence);
     }
 
     /// Adds a range tombstone.
     pub fn insert_range(&self, sequence: u64, from: &[u8], to: Option<&[u8]>) {
-        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = write(&self.ranges);
         ranges.add(from, to, sequence);
         self.range_count.store(ranges.len(), Ordering::Release);
         drop(ranges);
@@ -318,10 +312,7 @@ impl Memtable {
             kind: EntryKind::Value,
             value: new_value,
         };
-        let mut shard = self
-            .shard(hash)
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shard = write(self.shard(hash));
         // Under the shard's lock: a range delete numbered later wins wherever
         // it stands, since it is compared by its number.
         if let Some(hidden) = self.hides(&shard, hash, key, sequence, old_value) {
@@ -394,8 +385,7 @@ impl Memtable {
         if self.range_count.load(Ordering::Acquire) == 0 {
             return 0;
         }
-        let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
-        ranges.newest_over(key, moment)
+        read(&self.ranges).newest_over(key, moment)
     }
 
     /// All range tombstones, as they are now.
@@ -403,14 +393,13 @@ impl Memtable {
         if self.range_count.load(Ordering::Acquire) == 0 {
             return RangeTombstones::default();
         }
-        let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
-        ranges.clone()
+        read(&self.ranges).clone()
     }
 
     /// Everything that was inserted before the call, sorted, newest run first.
     /// Costs a sort of what came since the last call.
     pub fn runs(&self) -> Vec<Arc<Run>> {
-        let mut sorted = self.sorted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sorted = lock(&self.sorted);
         // An insertion is counted before it is answered.
         let bytes = self.bytes.load(Ordering::Acquire);
         if bytes == sorted.bytes {
@@ -428,7 +417,7 @@ impl Memtable {
     /// Everything as one run; for a memtable that is not written to any more.
     pub fn one_run(&self) -> Arc<Run> {
         self.runs();
-        let mut sorted = self.sorted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sorted = lock(&self.sorted);
         merge_while(&mut sorted.runs, |_, _| true);
         sorted.runs.first().cloned().unwrap_or_default()
     }
@@ -436,10 +425,10 @@ impl Memtable {
     /// Copies what was appended to the arenas since `through`.
     fn new_pieces(&self, through: &mut [(usize, usize)]) -> Vec<Arc<[u8]>> {
         let mut pieces = Vec::new();
-        for (lock, (chunk, offset)) in self.shards.iter().zip(through) {
+        for (shard, (chunk, offset)) in self.shards.iter().zip(through) {
             loop {
                 // Let go after each chunk: writers wait for one copy at most.
-                let shard = lock.read().unwrap_or_else(PoisonError::into_inner);
+                let shard = read(shard);
                 let bytes = &shard.chunks[*chunk][*offset..];
                 if !bytes.is_empty() {
                     pieces.push(bytes.into());

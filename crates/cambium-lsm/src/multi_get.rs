@@ -158,8 +158,6 @@ impl Tree {
         keys: &[&[u8]],
         moment: Moment,
     ) -> Result<Vec<Lookup>> {
-        let gets = &self.context.counters.gets;
-        gets.add(keys.len() as u64);
         let mut answers = vec![Lookup::Absent; keys.len()];
         let mut waiting: Vec<usize> = (0..keys.len()).collect();
         let in_order = keys.len() >= MANY_KEYS && keys.is_sorted();

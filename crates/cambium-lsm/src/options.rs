@@ -15,17 +15,6 @@ pub const BYTES_COMPARATOR: &str = "cambium.bytes";
 /// The filter policy: [`cambium_index::BlockedBloom`] of xxh3-64 hashes.
 pub const BLOOM_FILTER: &str = "cambium.blocked_bloom.xxh3";
 
-/// Which table of a level that is too large goes down first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PickPolicy {
-    /// The one that overlaps the least of the next level for its size: writes
-    /// the least.
-    #[default]
-    LeastOverlap,
-    /// The one after the last: every range gets its turn.
-    RoundRobin,
-}
-
 /// How a tree is shaped and served.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -58,10 +47,6 @@ pub struct Options {
     pub comparator: String,
     /// Compression of blocks; of blocks of pointers it saves little.
     pub compression: Compression,
-    /// The level of zstd.
-    pub compression_level: i32,
-    /// Which table goes down first.
-    pub pick: PickPolicy,
     /// Compactions at once, each taken by whichever thread calls
     /// [`crate::Tree::step`].
     pub compaction_jobs: usize,
@@ -94,8 +79,6 @@ impl Default for Options {
             filter_bits_per_key: 10,
             comparator: BYTES_COMPARATOR.to_owned(),
             compression: Compression::None,
-            compression_level: 1,
-            pick: PickPolicy::default(),
             compaction_jobs: 2,
             table_cache_bytes: 256 << 20,
             open_tables: 512,

@@ -9,7 +9,7 @@ use std::fmt;
 
 use cambium_base::Result;
 
-use crate::entry::{EntryKind, Moment};
+use crate::entry::{EntryRef, Moment};
 
 /// Which work drops entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,39 +20,11 @@ pub enum JobKind {
     Compaction,
 }
 
-/// Why an entry was dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropReason {
-    /// A later write of the key hides it from every protected moment.
-    Overwritten,
-    /// A later delete or range delete hides it.
-    Deleted,
-    /// [`crate::Tree::relocate`] gave the same entry another value.
-    Relocated,
-    /// A tombstone with nothing left below it.
-    Unneeded,
-}
-
-/// An entry that a job leaves out of its tables.
-#[derive(Clone, Copy, Debug)]
-pub struct DroppedEntry<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The write's number.
-    pub sequence: u64,
-    /// What it was.
-    pub kind: EntryKind,
-    /// Its value; empty for a tombstone.
-    pub value: &'a [u8],
-    /// Why it went.
-    pub reason: DropReason,
-}
-
 /// Is told of each entry that one job drops. If the job fails, the observer is
 /// dropped without a word, and the entries are still there.
 pub trait DropObserver: Send + fmt::Debug {
     /// An entry is left out. Range tombstones are not told.
-    fn dropped(&mut self, dropped: DroppedEntry<'_>);
+    fn dropped(&mut self, entry: EntryRef<'_>);
 
     /// The job commits: the note for its edit. `sealed` holds the notes that
     /// [`crate::Tree::seal`] was given for the memtables of a flush, oldest

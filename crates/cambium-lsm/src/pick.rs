@@ -12,7 +12,6 @@ use cambium_io::sync::atomic::Ordering;
 use crate::compact::Plan;
 use crate::format::LEVELS;
 use crate::job::{Claim, Jobs};
-use crate::options::PickPolicy;
 use crate::seeded_bug::SeededBug;
 use crate::tree::Tree;
 use crate::version::{TableFile, Version, bytes_of, range_of};
@@ -118,9 +117,7 @@ impl Tree {
             .filter(|(_, files)| files.iter().all(is_past))
             .find_map(|(level, files)| {
                 let below = (level + 1).min(LEVELS - 1);
-                let plan = plan(version, level, below, files.to_vec(), true)?;
-                let claim = claim_of(&plan);
-                jobs.admits(&claim).then_some((plan, claim))
+                admitted(plan(version, level, below, files.to_vec(), true)?, jobs)
             })
     }
 
@@ -137,23 +134,20 @@ impl Tree {
         let oldest = self.owner.protected_moments().into_iter().min()?;
         held.filter(|(_, file)| file.metadata.largest_sequence <= oldest)
             .find_map(|(level, file)| {
-                let plan = plan(version, level, level, vec![file.clone()], true)?;
-                let claim = claim_of(&plan);
-                jobs.admits(&claim).then_some((plan, claim))
+                admitted(plan(version, level, level, vec![file.clone()], true)?, jobs)
             })
     }
 
     fn pick_at(&self, version: &Arc<Version>, level: usize, jobs: &Jobs) -> Option<(Plan, Claim)> {
-        let admitted = |files: Vec<Arc<TableFile>>| {
+        let pick = |files: Vec<Arc<TableFile>>| {
             let mut plan = plan(version, level, level + 1, files, false)?;
             if self.context.options.has_bug(SeededBug::OverlapForgotten) {
                 plan.lower.clear();
             }
-            let claim = claim_of(&plan);
-            jobs.admits(&claim).then_some((plan, claim))
+            admitted(plan, jobs)
         };
         if level == 0 {
-            return admitted(version.levels[0].clone());
+            return pick(version.levels[0].clone());
         }
         let files = &version.levels[level];
         let mut order: Vec<&Arc<TableFile>> = files.iter().collect();
@@ -161,18 +155,15 @@ impl Tree {
         // From where the last one ended, and round.
         let begins = files.partition_point(|file| file.metadata.range.smallest <= *turn);
         order.rotate_left(begins.min(files.len()));
-        if self.context.options.pick == PickPolicy::LeastOverlap {
-            let cost = |file: &&Arc<TableFile>| {
-                let below = bytes_of(&version.overlapping(level + 1, &file.metadata.range));
-                // In thousandths, so that it can be ordered.
-                below.saturating_mul(1000) / file.metadata.bytes.max(1)
-            };
-            // Stable: among equals turns are taken.
-            order.sort_by_cached_key(cost);
-        }
-        order
-            .into_iter()
-            .find_map(|file| admitted(vec![file.clone()]))
+        // The one that overlaps the least of the next level for its size writes the least.
+        let cost = |file: &&Arc<TableFile>| {
+            let below = bytes_of(&version.overlapping(level + 1, &file.metadata.range));
+            // In thousandths, so that it can be ordered.
+            below.saturating_mul(1000) / file.metadata.bytes.max(1)
+        };
+        // Stable: among equals turns are taken.
+        order.sort_by_cached_key(cost);
+        order.into_iter().find_map(|file| pick(vec![file.clone()]))
     }
 }
 
@@ -201,8 +192,14 @@ pub(crate) fn plan(
     })
 }
 
+/// The compaction with what it keeps others from, if it can run beside those that do.
+pub(crate) fn admitted(plan: Plan, jobs: &Jobs) -> Option<(Plan, Claim)> {
+    let claim = claim_of(&plan);
+    jobs.admits(&claim).then_some((plan, claim))
+}
+
 /// What a compaction keeps others from.
-pub(crate) fn claim_of(plan: &Plan) -> Claim {
+fn claim_of(plan: &Plan) -> Claim {
     Claim {
         files: plan
             .inputs()

@@ -71,8 +71,7 @@ impl Search<'_> {
     /// Asks all sources of a view. `None`: a block must be fetched first.
     pub fn run(&self, view: &View, blocks: &mut dyn BlockProvider) -> Result<Option<Lookup>> {
         let mut tombstone = 0;
-        let sealed = view.sealed.iter().map(|sealed| &sealed.memtable);
-        for memtable in std::iter::once(&view.active).chain(sealed) {
+        for memtable in view.memtables() {
             if memtable.is_empty() {
                 continue;
             }
@@ -84,23 +83,11 @@ impl Search<'_> {
                 return Ok(Some(answer(found, tombstone)));
             }
         }
-        let version = &view.version;
-        for (level, files) in version.levels.iter().enumerate() {
-            let with_key = match level {
-                0 => files.as_slice(),
-                _ => version
-                    .file_with(level, self.key)
-                    .map_or(&[][..], std::slice::from_ref),
-            };
-            for file in with_key {
-                if !file.metadata.range.contains(self.key) {
-                    continue;
-                }
-                match self.in_table(file, &mut tombstone, blocks)? {
-                    Probe::Waits => return Ok(None),
-                    Probe::Found(entry) => return Ok(Some(answer(Some(entry), tombstone))),
-                    Probe::Absent => {}
-                }
+        for file in view.version.files_over(self.key) {
+            match self.in_table(file, &mut tombstone, blocks)? {
+                Probe::Waits => return Ok(None),
+                Probe::Found(entry) => return Ok(Some(answer(Some(entry), tombstone))),
+                Probe::Absent => {}
             }
         }
         Ok(Some(answer(None, tombstone)))
@@ -117,20 +104,10 @@ impl Search<'_> {
             let newest = table.tombstones.newest_over(self.key, self.moment);
             *tombstone = newest.max(*tombstone);
         }
-        let counters = &self.context.counters;
-        if !table.may_contain(self.hash) {
-            counters.filter_negatives.add(1);
-            return Ok(Probe::Absent);
+        match table.may_contain(self.hash) {
+            true => table.find(self.key, self.moment, blocks, taken),
+            false => Ok(Probe::Absent),
         }
-        let probe = table.find(self.key, self.moment, blocks, taken)?;
-        if table.has_filter() {
-            match probe {
-                Probe::Found(_) => counters.filter_positives.add(1),
-                Probe::Absent => counters.filter_mistakes.add(1),
-                Probe::Waits => {}
-            }
-        }
-        Ok(probe)
     }
 }
 
@@ -166,28 +143,15 @@ impl Tree {
     pub fn probably_has(&self, key: &[u8]) -> Option<bool> {
         let view = self.view.load();
         let hash = self.context.hash(key);
-        let sealed = view.sealed.iter().map(|sealed| &sealed.memtable);
-        for memtable in std::iter::once(&view.active).chain(sealed) {
+        for memtable in view.memtables() {
             if let Some(kind) = memtable.get(hash, key, Moment::MAX, |entry| entry.kind) {
                 return Some(kind == EntryKind::Value);
             }
         }
-        for (level, files) in view.version.levels.iter().enumerate() {
-            let with_key = match level {
-                0 => files.as_slice(),
-                _ => view
-                    .version
-                    .file_with(level, key)
-                    .map_or(&[][..], std::slice::from_ref),
-            };
-            for file in with_key {
-                if !file.metadata.range.contains(key) {
-                    continue;
-                }
-                let table = file.open.load_full().filter(|table| table.has_filter())?;
-                if table.may_contain(hash) {
-                    return Some(true);
-                }
+        for file in view.version.files_over(key) {
+            let table = file.open.load_full().filter(|table| table.has_filter())?;
+            if table.may_contain(hash) {
+                return Some(true);
             }
         }
         Some(false)
@@ -215,7 +179,6 @@ impl Tree {
             hash: self.context.hash(key),
             moment,
         };
-        self.context.counters.gets.add(1);
         // A provider that reads through never makes a search wait.
         Ok(search
             .run(view, &mut ReadThrough)?

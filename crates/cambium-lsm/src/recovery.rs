@@ -234,17 +234,8 @@ fn replay(
 }
 
 fn check_disjoint(version: &Version, path: &std::path::Path) -> Result<()> {
-    for (level, files) in version.levels.iter().enumerate().skip(1) {
-        for pair in files.windows(2) {
-            let (one, other): (&Arc<TableFile>, &Arc<TableFile>) = (&pair[0], &pair[1]);
-            if one.metadata.range.overlaps(&other.metadata.range) {
-                let what = format!(
-                    "tables {} and {} of level {level} overlap",
-                    one.metadata.number, other.metadata.number
-                );
-                return Err(Error::corruption(path, 0, what));
-            }
-        }
+    match version.overlaps().next() {
+        Some((what, _)) => Err(Error::corruption(path, 0, what)),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -16,15 +16,16 @@
 //! second time: what came since is in the memtable that was written to then, or in
 //! newer ones, as long as all of them are in memory.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use cambium_base::Result;
+use cambium_io::sync::read;
 
 use crate::entry::{Lookup, Moment};
 use crate::memtable::Memtable;
 use crate::tree::Tree;
 
-/// What [`Tree::relocate`] came to.
+/// What became of an entry that [`Tree::relocate_all`] was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relocation {
     /// The entry has the new value.
@@ -70,27 +71,6 @@ impl Tree {
         Ok((self.look_up_many(&view, keys, moment)?, seen))
     }
 
-    /// Gives one entry a new value: see [`Tree::relocate_all`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn relocate(
-        &self,
-        key: &[u8],
-        sequence: u64,
-        old_value: &[u8],
-        new_value: &[u8],
-    ) -> Result<Relocation> {
-        let entry = Replaced {
-            key,
-            sequence,
-            old_value,
-            new_value,
-        };
-        let answers = self.relocate_all(&[entry], None)?;
-        Ok(answers.first().copied().unwrap_or(Relocation::Superseded))
-    }
-
     /// Gives entries new values, each if it is the newest of its key and has its
     /// `old_value`. Writes and deletes that race with this win by their sequence
     /// numbers. In memory only until the next flush: the caller's log holds what is
@@ -120,7 +100,7 @@ impl Tree {
         loop {
             let view = self.view.load_full();
             let lookups = self.look_up_many(&view, &keys, Moment::MAX)?;
-            let _rotation = self.rotation.read().unwrap_or_else(PoisonError::into_inner);
+            let _rotation = read(&self.rotation);
             let active = self.view.load().active.clone();
             if !Arc::ptr_eq(&active, &view.active) {
                 // Sealed since: what came between may be in either memtable.
@@ -142,7 +122,7 @@ impl Tree {
 
     /// As [`Tree::relocate_all`], if what came since the lookups is all in memory.
     fn relocate_seen(&self, entries: &[Replaced<'_>], seen: &Seen) -> Option<Vec<Relocation>> {
-        let _rotation = self.rotation.read().unwrap_or_else(PoisonError::into_inner);
+        let _rotation = read(&self.rotation);
         let view = self.view.load();
         let is_last =
             |memtable: &Arc<Memtable>| std::ptr::eq(Arc::as_ptr(memtable), seen.0.as_ptr());

@@ -19,19 +19,9 @@
 //! output level.
 
 use crate::entry::{EntryKind, EntryRef, Moment};
-use crate::owner::DropReason;
 use crate::seeded_bug::SeededBug;
 use crate::tombstones::RangeTombstones;
 use crate::version::{KeyRange, UpperBound};
-
-/// What is to be done with an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It goes into the table.
-    Keep,
-    /// It is left out.
-    Drop(DropReason),
-}
 
 /// Judges the entries of a job, in order.
 #[derive(Debug)]
@@ -41,8 +31,8 @@ pub(crate) struct Retainer {
     /// Of all inputs.
     tombstones: RangeTombstones,
     key: Vec<u8>,
-    /// The entry of the same key before this one.
-    newer: Option<(u64, EntryKind)>,
+    /// The number of the entry of the same key before this one.
+    newer: Option<u64>,
     bug: Option<SeededBug>,
 }
 
@@ -89,40 +79,28 @@ impl Retainer {
         self.moments.first().is_some_and(|&first| sequence <= first)
     }
 
-    /// Judges the next entry. `nothing_below` says that no table below the
-    /// output can hold the key.
-    pub fn judge(
+    /// True if the next entry goes into the table. `nothing_below` says that no table below
+    /// the output can hold the key.
+    pub fn keeps(
         &mut self,
         entry: &EntryRef<'_>,
         nothing_below: impl FnOnce(&[u8]) -> bool,
-    ) -> Verdict {
+    ) -> bool {
         if self.newer.is_none() || self.key != entry.key {
             self.key.clear();
             self.key.extend_from_slice(entry.key);
             self.newer = None;
         }
-        let newer = self.newer.replace((entry.sequence, entry.kind));
-        if let Some((sequence, kind)) = newer {
-            if sequence == entry.sequence {
-                return Verdict::Drop(DropReason::Relocated);
-            }
-            if self.span(sequence) == self.span(entry.sequence) {
-                return Verdict::Drop(match kind {
-                    EntryKind::Value => DropReason::Overwritten,
-                    EntryKind::Delete => DropReason::Deleted,
-                });
-            }
-        }
-        if self.covered(entry) {
-            return Verdict::Drop(DropReason::Deleted);
+        let newer = self.newer.replace(entry.sequence);
+        // The same number, of an entry that was relocated, is in the same span.
+        let is_hidden = newer.is_some_and(|newer| self.span(newer) == self.span(entry.sequence));
+        if is_hidden || self.covered(entry) {
+            return false;
         }
         let unneeded = entry.kind == EntryKind::Delete
             && self.in_first_span(entry.sequence)
             && (nothing_below(entry.key) || self.bug == Some(SeededBug::TombstoneDroppedEarly));
-        if unneeded {
-            return Verdict::Drop(DropReason::Unneeded);
-        }
-        Verdict::Keep
+        !unneeded
     }
 
     /// True if a range tombstone hides the entry from every moment.
@@ -176,95 +154,75 @@ mod tests {
         }
     }
 
-    fn verdicts(
+    fn kept_of(
         moments: &[u64],
         entries: &[(u64, EntryKind)],
         ranges: &[u64],
         bottom: bool,
-    ) -> Vec<Verdict> {
+    ) -> Vec<bool> {
         let mut tombstones = RangeTombstones::default();
         for &sequence in ranges {
             tombstones.add(b"a", None, sequence);
         }
         let mut retainer = Retainer::new(moments.to_vec(), tombstones);
         let judge = |&(sequence, kind): &(u64, EntryKind)| {
-            retainer.judge(&entry(b"k", sequence, kind), |_| bottom)
+            retainer.keeps(&entry(b"k", sequence, kind), |_| bottom)
         };
         entries.iter().map(judge).collect()
     }
 
     const VALUE: EntryKind = EntryKind::Value;
     const DELETE: EntryKind = EntryKind::Delete;
-    const OVERWRITTEN: Verdict = Verdict::Drop(DropReason::Overwritten);
-    const DELETED: Verdict = Verdict::Drop(DropReason::Deleted);
+    const KEPT: bool = true;
+    const DROPPED: bool = false;
 
     #[test]
     fn each_moment_keeps_the_newest_entry_that_it_sees() {
         let entries = [(9, VALUE), (7, VALUE), (5, VALUE), (3, VALUE), (2, VALUE)];
         assert_eq!(
-            verdicts(&[3, 5, 8], &entries, &[], true),
-            [
-                Verdict::Keep,
-                Verdict::Keep,
-                Verdict::Keep,
-                Verdict::Keep,
-                OVERWRITTEN
-            ]
+            kept_of(&[3, 5, 8], &entries, &[], true),
+            [KEPT, KEPT, KEPT, KEPT, DROPPED]
         );
         assert_eq!(
-            verdicts(&[20], &entries, &[], true),
-            [
-                Verdict::Keep,
-                OVERWRITTEN,
-                OVERWRITTEN,
-                OVERWRITTEN,
-                OVERWRITTEN
-            ]
+            kept_of(&[20], &entries, &[], true),
+            [KEPT, DROPPED, DROPPED, DROPPED, DROPPED]
         );
     }
 
     #[test]
     fn nothing_above_the_visible_moment_goes() {
         let entries = [(9, VALUE), (8, VALUE), (7, DELETE), (6, VALUE)];
-        let kept = [Verdict::Keep; 4];
-        assert_eq!(verdicts(&[5], &entries, &[], true), kept);
-        assert_eq!(verdicts(&[5], &entries, &[10], true), kept);
+        let kept = [KEPT; 4];
+        assert_eq!(kept_of(&[5], &entries, &[], true), kept);
+        assert_eq!(kept_of(&[5], &entries, &[10], true), kept);
     }
 
     #[test]
     fn a_tombstone_stays_while_a_moment_or_a_table_below_needs_it() {
         let entries = [(4, DELETE), (2, VALUE)];
-        let unneeded = Verdict::Drop(DropReason::Unneeded);
-        assert_eq!(verdicts(&[9], &entries, &[], true), [unneeded, DELETED]);
-        assert_eq!(
-            verdicts(&[9], &entries, &[], false),
-            [Verdict::Keep, DELETED]
-        );
+        assert_eq!(kept_of(&[9], &entries, &[], true), [DROPPED, DROPPED]);
+        assert_eq!(kept_of(&[9], &entries, &[], false), [KEPT, DROPPED]);
         // A reader at 3 sees the value: both stay.
-        assert_eq!(verdicts(&[3, 9], &entries, &[], true), [Verdict::Keep; 2]);
+        assert_eq!(kept_of(&[3, 9], &entries, &[], true), [KEPT; 2]);
     }
 
     #[test]
     fn a_range_tombstone_drops_only_what_no_moment_sees() {
         let entries = [(6, VALUE), (4, VALUE), (2, VALUE)];
         assert_eq!(
-            verdicts(&[4, 9], &entries, &[5, 3], true),
-            [Verdict::Keep, Verdict::Keep, OVERWRITTEN]
+            kept_of(&[4, 9], &entries, &[5, 3], true),
+            [KEPT, KEPT, DROPPED]
         );
         assert_eq!(
-            verdicts(&[2, 9], &entries, &[8], true),
-            [DELETED, OVERWRITTEN, Verdict::Keep]
+            kept_of(&[2, 9], &entries, &[8], true),
+            [DROPPED, DROPPED, KEPT]
         );
     }
 
     #[test]
     fn the_same_entry_a_second_time_was_relocated() {
         let entries = [(4, VALUE), (4, VALUE)];
-        let relocated = Verdict::Drop(DropReason::Relocated);
-        assert_eq!(
-            verdicts(&[1], &entries, &[], true),
-            [Verdict::Keep, relocated]
-        );
+        assert_eq!(kept_of(&[1], &entries, &[], true), [KEPT, DROPPED]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cambium_base::{Error, Result};
 
 use crate::block::BlockCursor;
-use crate::entry::EntryKind;
+use crate::entry::EntryRef;
 use crate::format::BlockHandle;
 use crate::table::Table;
 use crate::tree::Tree;
@@ -19,16 +19,7 @@ use crate::version::{TableFile, UpperBound};
 #[derive(Debug)]
 pub enum Salvaged<'a> {
     /// An entry of a sound block.
-    Entry {
-        /// The key.
-        key: &'a [u8],
-        /// The write's number.
-        sequence: u64,
-        /// Value or tombstone.
-        kind: EntryKind,
-        /// The value.
-        value: &'a [u8],
-    },
+    Entry(EntryRef<'a>),
     /// A range tombstone.
     RangeTombstone {
         /// First key.
@@ -108,12 +99,7 @@ fn walk(
     cursor.seek_first().map_err(bad)?;
     while let Some(entry) = cursor.entry() {
         if depth == 0 {
-            take(Salvaged::Entry {
-                key: entry.key,
-                sequence: entry.sequence,
-                kind: entry.kind,
-                value: entry.value,
-            })?;
+            take(Salvaged::Entry(entry))?;
         } else {
             let below = table.handle_in(handle, &entry);
             let read = below.and_then(|below| Ok((below, table.read_block(below)?)));

@@ -35,7 +35,7 @@ use crate::format::{
 };
 use crate::options::{known_comparator, known_filter};
 use crate::properties::Properties;
-use crate::stats::CacheCounts;
+use crate::stats::Counters;
 use crate::stored_block::check_stored;
 use crate::tombstones::RangeTombstones;
 use crate::tree::Context;
@@ -126,7 +126,7 @@ pub(crate) struct Table {
     /// never changes, so what is cached is never wrong. Jobs read around the
     /// cache: what they read once is not wanted again.
     cached: CachedFile,
-    counts: Arc<CacheCounts>,
+    counters: Arc<Counters>,
     filter: Vec<u8>,
     top: Block,
     pub tombstones: RangeTombstones,
@@ -190,7 +190,7 @@ impl Table {
             seed,
             bytes: length,
             cached: context.options.block_cache.file(),
-            counts: context.cache_counts.clone(),
+            counters: context.counters.clone(),
             filter,
             top,
             tombstones,
@@ -280,7 +280,9 @@ impl Table {
 
     /// Counts bytes of blocks that a reader read.
     pub fn count_read(&self, bytes: usize) {
-        self.counts.read.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.counters
+            .read
+            .fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Lookups of blocks that the cache has answered, and those that it has not.
@@ -390,8 +392,8 @@ enum Descent {
 impl Drop for Table {
     fn drop(&mut self) {
         let (hits, misses) = self.hits_and_misses();
-        self.counts.hits.fetch_add(hits, Ordering::Relaxed);
-        self.counts.misses.fetch_add(misses, Ordering::Relaxed);
+        self.counters.hits.fetch_add(hits, Ordering::Relaxed);
+        self.counters.misses.fetch_add(misses, Ordering::Relaxed);
     }
 }
 

@@ -6,7 +6,7 @@
 //! passed over, another is closed. A reader keeps its table as long as it needs.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use cambium_base::Result;
 use cambium_io::sync::Mutex;
@@ -14,25 +14,13 @@ use cambium_io::sync::atomic::Ordering;
 
 use crate::options::Options;
 use crate::table::Table;
-use crate::tree::Context;
+use crate::tree::{Context, lock};
 use crate::version::TableFile;
 
 /// The hand and what it passes.
 #[derive(Debug, Default)]
 pub(crate) struct TableCache {
     ring: Mutex<Ring>,
-}
-
-/// What the open tables come to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OpenTables {
-    pub tables: u64,
-    /// Of memory.
-    pub bytes: u64,
-    /// Lookups of their blocks that the cache has answered.
-    pub cache_hits: u64,
-    /// Those that it has not.
-    pub cache_misses: u64,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +47,7 @@ impl TableCache {
     }
 
     fn add(&self, file: &Arc<TableFile>, bytes: u64, options: &Options) {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = lock(&self.ring);
         ring.tables.push_back((Arc::downgrade(file), bytes));
         ring.bytes += bytes;
         // Twice round at most: the first round clears the marks.
@@ -83,23 +71,17 @@ impl TableCache {
         }
     }
 
-    /// What the open tables come to; closes the accounts of those that are gone.
-    pub fn totals(&self) -> OpenTables {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Lookups of blocks of open tables that the cache has answered, and those that it has
+    /// not; closes the accounts of tables that are gone.
+    pub fn hits_and_misses(&self) -> (u64, u64) {
+        let mut ring = lock(&self.ring);
         ring.tables.retain(|(table, _)| table.strong_count() > 0);
         ring.bytes = ring.tables.iter().map(|(_, bytes)| bytes).sum();
-        let mut totals = OpenTables {
-            tables: ring.tables.len() as u64,
-            bytes: ring.bytes,
-            ..OpenTables::default()
-        };
-        for file in ring.tables.iter().filter_map(|(file, _)| file.upgrade()) {
-            if let Some(table) = file.open.load_full() {
-                let (hits, misses) = table.hits_and_misses();
-                totals.cache_hits += hits;
-                totals.cache_misses += misses;
-            }
-        }
-        totals
+        let files = ring.tables.iter().filter_map(|(file, _)| file.upgrade());
+        let tables = files.filter_map(|file| file.open.load_full());
+        tables.fold((0, 0), |(hits, misses), table| {
+            let (more_hits, more_misses) = table.hits_and_misses();
+            (hits + more_hits, misses + more_misses)
+        })
     }
 }

@@ -10,6 +10,7 @@ use cambium_base::checksum::ChecksumSeed;
 use cambium_base::coding::common_prefix;
 use cambium_base::{FileIdentity, FileNumber, Result};
 use cambium_index::BloomBuilder;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{File, OpenOptions};
 use cambium_storage::file_header::FileHeader;
 
@@ -25,6 +26,8 @@ use crate::tree::Context;
 use crate::version::{KeyRange, TableMetadata, UpperBound};
 use cambium_storage::compression::Compression;
 
+/// The level of zstd.
+const ZSTD_LEVEL: i32 = 1;
 /// Bytes handed to the file at once.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -55,8 +58,9 @@ pub(crate) struct TableWriter {
 }
 
 impl TableWriter {
-    /// Begins the table with that number.
-    pub fn create(context: &Arc<Context>, number: u64) -> Result<Self> {
+    /// Begins a table with a new number.
+    pub fn create(context: &Arc<Context>) -> Result<Self> {
+        let number = context.new_file_number();
         let path = context.folder.join(table_name(number));
         let file_system = &context.environment.file_system;
         let file = file_system.open(&path, OpenOptions::CREATE_NEW)?;
@@ -216,7 +220,7 @@ impl TableWriter {
     }
 
     fn put_block(&mut self, bytes: &[u8], compression: Compression) -> Result<BlockHandle> {
-        let packed = compression.compress(self.context.options.compression_level, bytes);
+        let packed = compression.compress(ZSTD_LEVEL, bytes);
         let (stored, byte) = match &packed {
             Some(packed) => (packed.as_slice(), compression.number()),
             None => (bytes, 0),
@@ -270,7 +274,8 @@ impl TableWriter {
         if !self.context.options.has_bug(SeededBug::TableUnsynced) {
             self.file.sync_data()?;
         }
-        self.context.counters.add_written(self.written);
+        let written = &self.context.counters.written;
+        written.fetch_add(self.written, Ordering::Relaxed);
         Ok(TableMetadata {
             number: self.number(),
             salt: self.identity.salt,

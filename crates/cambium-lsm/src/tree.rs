@@ -31,7 +31,7 @@ use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::owner::Owner;
-use crate::stats::{CacheCounts, Counters};
+use crate::stats::Counters;
 use crate::table::Table;
 use crate::table_cache::TableCache;
 use crate::version::{Graveyard, TableFile, Version};
@@ -47,9 +47,7 @@ pub(crate) struct Context {
     pub next_file: AtomicU64,
     pub tables: TableCache,
     pub graveyard: Arc<Graveyard>,
-    pub counters: Counters,
-    /// Of tables that are closed.
-    pub cache_counts: Arc<CacheCounts>,
+    pub counters: Arc<Counters>,
     /// Of the hashes of keys: the store's, so that nobody outside can choose
     /// keys that collide.
     hash_seed: u64,
@@ -72,8 +70,7 @@ impl Context {
             next_file: AtomicU64::new(1),
             tables: TableCache::default(),
             graveyard: Arc::default(),
-            counters: Counters::default(),
-            cache_counts: Arc::default(),
+            counters: Arc::default(),
             hash_seed: u64::from_le_bytes(seed),
         }
     }
@@ -113,6 +110,14 @@ pub(crate) struct View {
     pub version: Arc<Version>,
 }
 
+impl View {
+    /// All memtables, the newest first.
+    pub fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        let sealed = self.sealed.iter().map(|sealed| &sealed.memtable);
+        std::iter::once(&self.active).chain(sealed)
+    }
+}
+
 /// How much writers should hold back.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WritePressure {
@@ -131,12 +136,12 @@ pub enum WritePressure {
 /// use cambium_base::StoreId;
 /// use cambium_io::Environment;
 /// use cambium_io::simulated::SimulatedDisk;
-/// use cambium_lsm::{DropObserver, DroppedEntry, JobKind, Lookup, Options, Owner, Tree};
+/// use cambium_lsm::{DropObserver, EntryRef, JobKind, Lookup, Options, Owner, Tree};
 ///
 /// #[derive(Debug)]
 /// struct Everything;
 /// impl DropObserver for Everything {
-///     fn dropped(&mut self, _: DroppedEntry<'_>) {}
+///     fn dropped(&mut self, _: EntryRef<'_>) {}
 ///     fn into_note(self: Box<Self>, _: &[Vec<u8>]) -> Vec<u8> { Vec::new() }
 /// }
 /// impl Owner for Everything {
@@ -215,7 +220,7 @@ impl Tree {
     }
 
     /// Highest sequence number in tables, 0 if there is none.
-    pub fn flushed_sequence(&self) -> u64 {
+    pub(crate) fn flushed_sequence(&self) -> u64 {
         self.flushed_sequence.load(Ordering::Acquire)
     }
 

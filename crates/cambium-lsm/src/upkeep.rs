@@ -12,7 +12,7 @@ use crate::flush::FlushJob;
 use crate::format::{LEVELS, table_name};
 use crate::job::Slot;
 use crate::manifest::Edit;
-use crate::pick::{claim_of, plan};
+use crate::pick::{admitted, plan};
 use crate::table_writer::TableWriter;
 use crate::tombstones::RangeTombstones;
 use crate::tree::{Tree, lock};
@@ -96,12 +96,7 @@ impl Tree {
             self.context.graveyard.put(numbers);
             return Err(self.unless_full(error));
         }
-        let file_system = &self.context.environment.file_system;
-        for number in numbers {
-            // What cannot be removed is unknown to the manifest, and removed
-            // with other such files.
-            _ = file_system.remove(&self.context.folder.join(table_name(number)));
-        }
+        self.remove_tables(numbers);
         Ok(())
     }
 
@@ -146,10 +141,6 @@ impl Tree {
         let result = result.map_err(|error| self.unless_full(error));
         lock(&self.jobs).flush = Slot::Empty;
         if result.is_ok() {
-            self.context
-                .counters
-                .flushes
-                .fetch_add(1, Ordering::Relaxed);
             cambium_io::events::flushed("lsm", &self.context.folder);
         }
         result
@@ -181,8 +172,6 @@ impl Tree {
     fn begin_compaction(&self, id: u64, plan: Plan, budget: u64) -> Result<()> {
         if plan.is_trivial_move(self.context.options.table_bytes) {
             let result = self.commit(plan.move_edit(), 0, Vec::new);
-            let moves = &self.context.counters.moves;
-            moves.fetch_add(plan.upper.len() as u64, Ordering::Relaxed);
             lock(&self.jobs).end(id);
             return result.map_err(|error| self.unless_full(error));
         }
@@ -205,12 +194,6 @@ impl Tree {
         };
         let result = result.map_err(|error| self.unless_full(error));
         lock(&self.jobs).end(id);
-        if result.is_ok() {
-            self.context
-                .counters
-                .compactions
-                .fetch_add(1, Ordering::Relaxed);
-        }
         result
     }
 
@@ -242,6 +225,8 @@ impl Tree {
         })
     }
 
+    /// Removes tables. What cannot be removed is unknown to the manifest, and removed with
+    /// other such files.
     pub(crate) fn remove_tables(&self, numbers: impl IntoIterator<Item = u64>) {
         let file_system = &self.context.environment.file_system;
         for number in numbers {
@@ -340,9 +325,7 @@ impl Tree {
                     // Others have compacted what was left.
                     None => return Ok(()),
                     Some(plan) => {
-                        let claim = claim_of(&plan);
-                        let admitted = jobs.admits(&claim);
-                        admitted.then(|| (jobs.start(claim), plan))
+                        admitted(plan, &jobs).map(|(plan, claim)| (jobs.start(claim), plan))
                     }
                 }
             };

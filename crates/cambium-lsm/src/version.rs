@@ -11,12 +11,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use cambium_base::{FileIdentity, FileNumber, StoreId};
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard};
+use cambium_io::sync::{Mutex, lock};
 
 use crate::format::LEVELS;
 use crate::table::Table;
@@ -145,28 +145,22 @@ pub(crate) struct Graveyard {
 impl Graveyard {
     /// Takes what is in it.
     pub fn take(&self) -> Vec<u64> {
-        std::mem::take(&mut self.numbers.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.numbers))
     }
 
     /// Puts numbers in, or back.
     pub fn put(&self, numbers: impl IntoIterator<Item = u64>) {
-        let mut all = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        all.extend(numbers);
+        lock(&self.numbers).extend(numbers);
     }
 
     /// True if a version that somebody reads has the table.
     pub fn is_held(&self, number: u64) -> bool {
-        self.held().contains(&number)
-    }
-
-    fn held(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held).contains(&number)
     }
 
     /// True if there is nothing to remove.
     pub fn is_empty(&self) -> bool {
-        let all = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        all.is_empty()
+        lock(&self.numbers).is_empty()
     }
 }
 
@@ -185,7 +179,7 @@ pub(crate) struct TableFile {
 impl TableFile {
     /// A table that an edit brought.
     pub fn new(metadata: TableMetadata, graveyard: &Arc<Graveyard>) -> Arc<Self> {
-        graveyard.held().insert(metadata.number);
+        lock(&graveyard.held).insert(metadata.number);
         Arc::new(TableFile {
             metadata,
             open: ArcSwapOption::empty(),
@@ -204,7 +198,7 @@ impl TableFile {
 
 impl Drop for TableFile {
     fn drop(&mut self) {
-        self.graveyard.held().remove(&self.metadata.number);
+        lock(&self.graveyard.held).remove(&self.metadata.number);
         if *self.obsolete.get_mut() {
             self.graveyard.put([self.metadata.number]);
         }
@@ -262,12 +256,38 @@ impl Version {
         levels.flat_map(|(level, files)| files.iter().map(move |file| (level, file)))
     }
 
-    /// The table of a level below 0 that a key may lie in.
-    pub fn file_with(&self, level: usize, key: &[u8]) -> Option<&Arc<TableFile>> {
-        let files = &self.levels[level];
-        let at = files.partition_point(|file| file.metadata.range.upper.ends_before(key));
-        let file = files.get(at)?;
-        (file.metadata.range.smallest.as_slice() <= key).then_some(file)
+    /// The tables that a key may lie in, from the newest of level 0 down.
+    pub fn files_over<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Arc<TableFile>> {
+        let levels = self.levels.iter().enumerate();
+        let files = levels.flat_map(move |(level, files)| match level {
+            0 => files.as_slice(),
+            // One at most.
+            _ => {
+                let ends_before =
+                    |file: &Arc<TableFile>| file.metadata.range.upper.ends_before(key);
+                let at = files.partition_point(ends_before);
+                files.get(at..=at).unwrap_or_default()
+            }
+        });
+        files.filter(move |file| file.metadata.range.contains(key))
+    }
+
+    /// What is wrong, and in which table, where tables of a level below 0 overlap.
+    pub fn overlaps(&self) -> impl Iterator<Item = (String, &Arc<TableFile>)> {
+        let levels = self.levels.iter().enumerate().skip(1);
+        let pairs = levels.flat_map(|(level, files)| {
+            let pairs = files.windows(2);
+            pairs.map(move |pair| (level, &pair[0], &pair[1]))
+        });
+        let overlap = pairs.filter(|(_, one, other)| {
+            let (one, other) = (&one.metadata, &other.metadata);
+            one.range.overlaps(&other.range)
+        });
+        overlap.map(|(level, one, other)| {
+            let (first, second) = (one.metadata.number, other.metadata.number);
+            let what = format!("tables {first} and {second} of level {level} overlap");
+            (what, other)
+        })
     }
 
     /// The tables of a level that overlap a range.
@@ -384,7 +404,12 @@ mod tests {
             file(3, range("x", UpperBound::None)),
         ];
         let version = Version::new(levels);
-        let with = |key: &[u8]| version.file_with(1, key).map(|file| file.metadata.number);
+        let with = |key: &[u8]| {
+            version
+                .files_over(key)
+                .next()
+                .map(|file| file.metadata.number)
+        };
         assert_eq!(
             (with(b""), with(b"a"), with(b"lz")),
             (None, Some(1), Some(1))

@@ -16,7 +16,7 @@ use cambium_api::{
 };
 use cambium_base::{Error, Result};
 use cambium_io::{Environment, LockMode};
-use cambium_lsm::{DumpItem, EntryKind};
+use cambium_lsm::{DumpItem, EntryRef};
 use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
@@ -164,13 +164,8 @@ fn check_tail(
 fn check_ledger(core: &Core, report: &mut CheckReport) -> Result<()> {
     let mut pointed_to: BTreeMap<u32, u64> = BTreeMap::new();
     core.tree.dump(&mut |item| {
-        if let DumpItem::Entry {
-            key,
-            kind: EntryKind::Value,
-            value,
-            ..
-        } = item
-        {
+        // A tombstone holds nothing, which is no pointer.
+        if let DumpItem::Entry(EntryRef { key, value, .. }) = item {
             if let Some(Stored::Pointer(pointer)) = Stored::decode(value) {
                 *pointed_to.entry(pointer.segment).or_insert(0) += pointer.record_bytes(key.len());
             }
@@ -207,7 +202,7 @@ fn check_contents(
     progress: &dyn ProgressSink,
 ) -> Result<()> {
     let mut damage = Vec::new();
-    let summary = core.tree.check(&mut |finding| damage.push(finding.error))?;
+    let summary = core.tree.check(&mut |finding| damage.push(finding))?;
     for error in damage {
         report.take(error)?;
     }

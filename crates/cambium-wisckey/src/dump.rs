@@ -69,18 +69,13 @@ fn shown_item(item: &DumpItem<'_>) -> String {
             shown_key(from),
             to.map_or_else(|| "the end".to_string(), shown_key)
         ),
-        DumpItem::Entry {
-            key,
-            sequence,
-            kind: EntryKind::Delete,
-            ..
-        } => format!("  {sequence}: {} is deleted", shown_key(key)),
-        DumpItem::Entry {
-            key,
-            sequence,
-            value,
-            ..
-        } => format!("  {sequence}: {}, {}", shown_key(key), shown_value(value)),
+        DumpItem::Entry(entry) => {
+            let what = match entry.kind {
+                EntryKind::Delete => " is deleted".to_string(),
+                EntryKind::Value => format!(", {}", shown_value(entry.value)),
+            };
+            format!("  {}: {}{what}", entry.sequence, shown_key(entry.key))
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Weak};
 use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
-use cambium_lsm::{DropObserver, DroppedEntry, EntryKind, JobKind, Owner};
+use cambium_lsm::{DropObserver, EntryKind, EntryRef, JobKind, Owner};
 
 use crate::core::{Core, lock};
 use crate::format::{SegmentKind, Stored};
@@ -404,7 +404,7 @@ struct GarbageCount {
 }
 
 impl DropObserver for GarbageCount {
-    fn dropped(&mut self, dropped: DroppedEntry<'_>) {
+    fn dropped(&mut self, dropped: EntryRef<'_>) {
         if dropped.kind != EntryKind::Value {
             return;
         }

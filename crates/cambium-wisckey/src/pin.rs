@@ -94,7 +94,7 @@ impl Pin {
         let mut damage = Vec::new();
         if let Some(view) = &self.view {
             let tree = &self.core.tree;
-            tree.check_kept(view, &mut |finding| damage.push(finding.error))?;
+            tree.check_kept(view, &mut |finding| damage.push(finding))?;
         }
         Ok(damage)
     }

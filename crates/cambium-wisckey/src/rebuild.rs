@@ -26,7 +26,7 @@ use std::sync::Arc;
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::{Result, StoreId};
 use cambium_io::Environment;
-use cambium_lsm::{DumpItem, EntryKind, Owner, Salvaged, Tree};
+use cambium_lsm::{DumpItem, EntryKind, EntryRef, Owner, Salvaged, Tree};
 use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
 use cambium_storage::superblock::{self, Superblock};
 
@@ -104,7 +104,7 @@ impl NewTree {
         self.tree.compact(&|| false)?;
         let mut contents = Contents::default();
         self.tree.dump(&mut |item| {
-            let DumpItem::Entry { key, value, .. } = item else {
+            let DumpItem::Entry(EntryRef { key, value, .. }) = item else {
                 return Ok(());
             };
             contents.entries += 1;
@@ -112,11 +112,9 @@ impl NewTree {
                 let bytes = contents.live.entry(pointer.segment).or_insert(0);
                 *bytes += pointer.record_bytes(key.len());
             }
-            if let Some(&[high, low]) = key.get(..2) {
-                let number = u16::from_be_bytes([high, low]);
-                if contents.namespaces.last() != Some(&number) {
-                    contents.namespaces.push(number);
-                }
+            let number = format::namespace_of(key);
+            if contents.namespaces.last() != Some(&number) {
+                contents.namespaces.push(number);
             }
             Ok(())
         })?;
@@ -129,7 +127,7 @@ impl NewTree {
         self.tree.flush()?;
         let mut damage = None;
         self.tree.check(&mut |finding| {
-            damage.get_or_insert(finding.error);
+            damage.get_or_insert(finding);
         })?;
         if let Some(damage) = damage {
             return Err(damage);
@@ -149,16 +147,12 @@ pub(crate) fn rebuild_damaged_blocks(core: &Core, report: &mut CheckReport) -> R
     let mut lost: Vec<LostKeys> = Vec::new();
     let names = core.names.load_full();
     core.tree.salvage(&mut |found| match found {
-        Salvaged::Entry {
-            key,
-            sequence,
-            kind,
-            value,
-        } if names.has(format::namespace_of(key)) => {
-            new.put(key, sequence, (kind == EntryKind::Value).then_some(value))
+        Salvaged::Entry(entry) if names.has(format::namespace_of(entry.key)) => {
+            let stored = (entry.kind == EntryKind::Value).then_some(entry.value);
+            new.put(entry.key, entry.sequence, stored)
         }
         // Of a namespace that was dropped.
-        Salvaged::Entry { .. } => Ok(()),
+        Salvaged::Entry(_) => Ok(()),
         Salvaged::RangeTombstone { from, to, sequence } => new.delete_range(from, to, sequence),
         Salvaged::Lost { from, to, error } => {
             lost.push((from.to_vec(), to.map(<[u8]>::to_vec)));

@@ -58,7 +58,7 @@ fn read_all(disk: &SimulatedDisk, world: &World) -> Result<(), String> {
     let mut found = None;
     opened
         .tree
-        .check(&mut |finding| found = Some(finding.error.to_string()))
+        .check(&mut |finding| found = Some(finding.to_string()))
         .map_err(|error| error.to_string())?;
     if let Some(found) = found {
         return Err(found);

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use cambium_base::{Result, StoreId};
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_io::{Environment, StepOutcome};
-use cambium_lsm::{DropObserver, DroppedEntry, JobKind, Lookup, Options, Owner, Tree};
+use cambium_lsm::{DropObserver, EntryRef, JobKind, Lookup, Options, Owner, Tree};
 
 use crate::support::World;
 
@@ -23,7 +23,7 @@ struct Busy {
 struct Nothing;
 
 impl DropObserver for Nothing {
-    fn dropped(&mut self, _: DroppedEntry<'_>) {}
+    fn dropped(&mut self, _: EntryRef<'_>) {}
 
     fn into_note(self: Box<Self>, _: &[Vec<u8>]) -> Vec<u8> {
         Vec::new()

@@ -6,7 +6,7 @@ use cambium_io::StepOutcome;
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_lsm::{Lookup, Relocation};
 
-use crate::support::{World, tiny_options};
+use crate::support::{World, relocate, tiny_options};
 
 const KEYS: u64 = 8;
 const WRITES: u64 = 5_000;
@@ -75,7 +75,7 @@ fn relocations_race_with_writes_and_never_bring_an_older_one_back() {
                         continue;
                     };
                     let new = value(numbers, sequence);
-                    match tree.relocate(&key, sequence, &old, &new).unwrap() {
+                    match relocate(tree, &key, sequence, &old, &new).unwrap() {
                         Relocation::Done => relocated.fetch_add(1, Ordering::Relaxed),
                         _ => superseded.fetch_add(1, Ordering::Relaxed),
                     };

@@ -1,6 +1,7 @@
 //! Versions of a key that a snapshot held go once it is gone, though nobody writes the key
 //! again.
 
+use cambium_base::Error;
 use cambium_io::StepOutcome;
 use cambium_io::simulated::{Generator, SimulatedDisk};
 
@@ -95,7 +96,7 @@ fn a_check_finds_an_older_entry_above_a_newer_one() {
         world.seal();
         world.tree.flush().unwrap();
         let mut found = Vec::new();
-        let all = &mut |finding: cambium_lsm::Finding| found.push(finding.error.to_string());
+        let all = &mut |finding: Error| found.push(finding.to_string());
         world.tree.check(all).unwrap();
         found
     };

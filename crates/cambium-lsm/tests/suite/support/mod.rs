@@ -12,8 +12,8 @@ use cambium_base::{Error, Result, StoreId};
 use cambium_io::Environment;
 use cambium_io::simulated::{Generator, SimulatedDisk};
 use cambium_lsm::{
-    Compression, DropObserver, DroppedEntry, DumpItem, EntryKind, JobKind, Lookup, Options, Owner,
-    PickPolicy, Relocation, Tree,
+    Compression, DropObserver, DumpItem, EntryKind, EntryRef, JobKind, Lookup, Options, Owner,
+    Relocation, Replaced, Tree,
 };
 
 pub const FOLDER: &str = "/tree";
@@ -84,7 +84,7 @@ pub fn number_of(value: &[u8]) -> u64 {
 }
 
 impl DropObserver for Observer {
-    fn dropped(&mut self, dropped: DroppedEntry<'_>) {
+    fn dropped(&mut self, dropped: EntryRef<'_>) {
         match dropped.kind {
             EntryKind::Value => self.dropped.push(number_of(dropped.value)),
             EntryKind::Delete => assert_eq!(dropped.value, b""),
@@ -170,11 +170,6 @@ pub fn tiny_options(shape: u64) -> Options {
             Compression::Lz4
         } else {
             Compression::None
-        },
-        pick: if shape % 2 == 1 {
-            PickPolicy::RoundRobin
-        } else {
-            PickPolicy::LeastOverlap
         },
         table_cache_bytes: if shape % 3 == 2 { 3000 } else { 1 << 20 },
         open_tables: if shape % 4 == 1 { 2 } else { 512 },
@@ -310,7 +305,7 @@ impl World {
                     .delete_range(*sequence, from, to.as_deref());
             }
             Operation::Relocate(key, sequence, old, new) => {
-                let done = self.tree.relocate(key, *sequence, old, new)?;
+                let done = relocate(&self.tree, key, *sequence, old, new)?;
                 assert_eq!(done, Relocation::Done, "{operation:?} again");
             }
         }
@@ -353,11 +348,11 @@ impl World {
             return Ok(());
         };
         let new = self.new_value(generator);
-        let wrong = self.tree.relocate(key, sequence, b"something else", &new)?;
+        let wrong = relocate(&self.tree, key, sequence, b"something else", &new)?;
         assert_eq!(wrong, Relocation::Changed);
-        let later = self.tree.relocate(key, sequence + 1, &old, &new)?;
+        let later = relocate(&self.tree, key, sequence + 1, &old, &new)?;
         assert_eq!(later, Relocation::Superseded);
-        let done = self.tree.relocate(key, sequence, &old, &new)?;
+        let done = relocate(&self.tree, key, sequence, &old, &new)?;
         assert_eq!(done, Relocation::Done);
         self.log
             .push(Operation::Relocate(key.to_vec(), sequence, old, new));
@@ -462,13 +457,11 @@ impl World {
         let mut found = BTreeSet::new();
         self.tree
             .dump(&mut |item| {
-                if let DumpItem::Entry {
-                    kind: EntryKind::Value,
-                    value,
-                    ..
-                } = item
-                {
-                    assert!(found.insert(number_of(value)), "a value is in tables once");
+                if let DumpItem::Entry(entry) = item {
+                    if entry.kind == EntryKind::Value {
+                        let is_new = found.insert(number_of(entry.value));
+                        assert!(is_new, "a value is in tables once");
+                    }
                 }
                 Ok(())
             })
@@ -492,6 +485,23 @@ impl World {
             .unwrap();
         assert!(findings.is_empty(), "{findings:?}");
     }
+}
+
+/// Gives one entry a new value.
+pub fn relocate(
+    tree: &Tree,
+    key: &[u8],
+    sequence: u64,
+    old_value: &[u8],
+    new_value: &[u8],
+) -> Result<Relocation> {
+    let entry = Replaced {
+        key,
+        sequence,
+        old_value,
+        new_value,
+    };
+    Ok(tree.relocate_all(&[entry], None)?[0])
 }
 
 /// Makes the names at the root durable.
