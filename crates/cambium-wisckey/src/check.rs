@@ -256,6 +256,26 @@ fn check_entries(
     report: &mut CheckReport,
     progress: &dyn ProgressSink,
 ) -> Result<()> {
+    let stuck = |report: &mut CheckReport, error| match is_damaged {
+        true => Ok(()),
+        false => report.take(error),
+    };
+    verify_entries((pin, namespace), "check", report, progress, stuck, |_| {
+        Ok(())
+    })
+}
+
+/// Verifies the entries of a namespace with their values, and counts them. Values that are
+/// damaged go into the report, and their keys to `damaged`; damage of the tree, where there is
+/// no going on, to `stuck`.
+pub(crate) fn verify_entries(
+    (pin, namespace): (Pin, u16),
+    phase: &'static str,
+    report: &mut CheckReport,
+    progress: &dyn ProgressSink,
+    stuck: impl FnOnce(&mut CheckReport, Error) -> Result<()>,
+    mut damaged: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
     let mut cursor = EntryCursor::new(pin, namespace, &KeyRange::all(), Direction::Forward);
     loop {
         match cursor.next_verified() {
@@ -264,18 +284,15 @@ fn check_entries(
                 report.bytes += bytes;
             }
             Ok(None) => break,
-            // Found above already, and the cursor cannot go on.
-            Err(_) if cursor.is_stuck() && is_damaged => break,
+            Err(error) if cursor.is_stuck() => return stuck(report, error),
             Err(error) => {
                 report.take(error)?;
-                if cursor.is_stuck() {
-                    break;
-                }
+                damaged(cursor.visited())?;
             }
         }
         if report.entries % 4096 == 0 {
             progress.report(Progress {
-                phase: "check",
+                phase,
                 done: report.entries,
                 total: None,
             });

@@ -32,7 +32,7 @@ use cambium_base::Result;
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Advice, StepOutcome};
 use cambium_lsm::{Lookup, Seen, WritePressure};
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::scan::Scanned;
 
 use crate::choose::FULL_PRESSURE;
 use crate::core::{Core, lock};
@@ -365,14 +365,7 @@ impl Core {
             let file = victim.log.file();
             file.advise(run.position, ahead, Advice::WillNeed);
         }
-        let mut scanner = LogScanner::new(
-            &**victim.log.file(),
-            *victim.log.seed(),
-            *victim.log.geometry(),
-            SessionRule::NeverLower,
-            run.position,
-            run.until,
-        )?;
+        let mut scanner = victim.scan(run.position, run.until)?;
         scanner.resume_sessions(run.highest_session);
         scanner.step_over(self.ledger.holes_of(victim.number));
         let started = self.environment.clock.monotonic();

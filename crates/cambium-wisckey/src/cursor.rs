@@ -19,7 +19,7 @@ use cambium_base::{Error, Result, Value};
 
 use crate::ahead::{Ahead, Candidate, ValuePlace};
 use crate::at_hand::AtHand;
-use crate::format::{INLINE_START, PREFIX_BYTES, Stored, ValuePointer, full_key, namespace_end};
+use crate::format::{INLINE_START, PREFIX_BYTES, Stored, ValuePointer, full_key, full_range};
 use crate::options::ENGINE;
 use crate::pin::Pin;
 use crate::read::{LARGEST_GAP, Wanted};
@@ -66,6 +66,7 @@ impl Drop for EntryCursor {
 impl EntryCursor {
     /// Before the first entry of a range, in a direction.
     pub fn new(pin: Pin, namespace: u16, range: &KeyRange, direction: Direction) -> Self {
+        let (from, to) = full_range(namespace, range);
         EntryCursor {
             tree: None,
             ahead: Ahead::default(),
@@ -74,11 +75,8 @@ impl EntryCursor {
             held: None,
             pin,
             namespace,
-            from: full_key(namespace, range.from.as_deref().unwrap_or_default()),
-            to: match &range.to {
-                Some(to) => full_key(namespace, to),
-                None => namespace_end(namespace),
-            },
+            from,
+            to,
             direction,
             ended: false,
             failure: None,

@@ -11,7 +11,7 @@ use cambium_base::{Error, Result};
 use cambium_io::{Environment, LockMode};
 use cambium_lsm::{DumpItem, EntryKind};
 use cambium_storage::record::RecordHeader;
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::scan::Scanned;
 use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
@@ -183,7 +183,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
     }
     let tuning = Tuning::take(&mut OptionValues::default())?;
     let (file_system, cache) = (&environment.file_system, &environment.cache);
-    let home = Home::new(file_system, path, marker.store, &tuning, cache).read_only();
+    let home = Home::new(file_system, path, marker.store, &tuning, cache, false);
     let attached = attach(
         environment,
         path,
@@ -192,10 +192,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
         (held, false),
         None,
     );
-    for entry in file_system.list(path)? {
-        let Some(number) = format::segment_number(&entry.name.to_string_lossy()) else {
-            continue;
-        };
+    for number in home.segment_numbers()? {
         let holes = match &attached {
             Ok(core) => core.ledger.holes_of(number),
             Err(_) => Vec::new(),
@@ -221,14 +218,7 @@ fn inspect_segment(
         segment.kind,
         segment.log.file().allocated_bytes()?
     ))?;
-    let mut scanner = LogScanner::new(
-        &**segment.log.file(),
-        *segment.log.seed(),
-        *segment.log.geometry(),
-        SessionRule::NeverLower,
-        segment.log.geometry().first_offset,
-        u64::MAX,
-    )?;
+    let mut scanner = segment.scan(0, u64::MAX)?;
     scanner.step_over(holes.to_vec());
     let mut holes = holes.iter().peekable();
     while let Some(scanned) = scanner.next()? {

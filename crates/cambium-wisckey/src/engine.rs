@@ -108,8 +108,6 @@ pub(crate) fn run(core: Arc<Core>) -> Arc<dyn Engine> {
     Arc::new(WisckeyStore { core, namespace: 0 })
 }
 
-impl WisckeyStore {}
-
 fn scan_at(
     pin: Pin,
     namespace: u16,

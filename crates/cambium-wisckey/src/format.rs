@@ -38,6 +38,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cambium_api::KeyRange;
 use cambium_base::coding::{Decoder, u32_at};
 use cambium_base::layout::{Layout, field};
 use cambium_storage::log::LogGeometry;
@@ -240,6 +241,16 @@ pub fn namespace_of(full_key: &[u8]) -> u16 {
 pub fn namespace_end(namespace: u16) -> Vec<u8> {
     // The highest number is never given, so there is a next one.
     namespace.saturating_add(1).to_be_bytes().to_vec()
+}
+
+/// First full key of a range of a namespace, and the one after its last.
+pub fn full_range(namespace: u16, range: &KeyRange) -> (Vec<u8>, Vec<u8>) {
+    let from = full_key(namespace, range.from.as_deref().unwrap_or_default());
+    let to = match &range.to {
+        Some(to) => full_key(namespace, to),
+        None => namespace_end(namespace),
+    };
+    (from, to)
 }
 
 /// The superblock's payload.

@@ -43,16 +43,12 @@ pub(crate) struct Names {
 impl Names {
     /// Those that committed notes know.
     pub fn of(state: &LedgerState) -> Self {
-        let numbers = state.namespaces.iter();
         let dropped = state.dropped_namespaces.iter();
         Names {
-            numbers: numbers
-                .map(|(&number, name)| (name.clone(), number))
-                .collect(),
-            live: state.namespaces.keys().copied().collect(),
             dropped: dropped
                 .map(|(&number, (name, _))| (number, name.clone()))
                 .collect(),
+            ..Names::of_numbers(&state.namespaces)
         }
     }
 

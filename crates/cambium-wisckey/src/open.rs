@@ -79,7 +79,7 @@ fn fill(
     let keys = path.join(root.tree_folder());
     let tree_options = tuning.tree_options(environment);
     let cache = &tree_options.block_cache;
-    let home = Home::new(&environment.file_system, path, store, &tuning, cache);
+    let home = Home::new(&environment.file_system, path, store, &tuning, cache, true);
     let first = LedgerState {
         head: Head {
             segment: 1,
@@ -245,11 +245,8 @@ pub(crate) fn attach(
     );
     let tree_options = tuning.tree_options(environment);
     let cache = &tree_options.block_cache;
-    let home = Home::new(&environment.file_system, path, store, &tuning, cache);
-    let home = match writable {
-        true => home,
-        false => home.read_only(),
-    };
+    let file_system = &environment.file_system;
+    let home = Home::new(file_system, path, store, &tuning, cache, writable);
     let keys = path.join(root.tree_folder());
     let rule = tuning.hole_rule(&shape);
     let ledger = Ledger::new(keys.clone(), LedgerState::default(), rule);
@@ -349,23 +346,13 @@ struct Parts {
 }
 
 fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
-    let Parts {
-        consumers,
-        home,
-        shape,
-        tuning,
-        tree,
-        ledger,
-        segments,
-        maintenance,
-        held,
-    } = parts;
+    let (ledger, tree, tuning) = (parts.ledger, parts.tree, parts.tuning);
     let (writer, names, traffic) = {
         let state = ledger.state();
         let writer = Writer {
             next_sequence: state.head.sequence + 1,
             synced_through: state.head.sequence,
-            session: maintenance.root.session,
+            session: parts.maintenance.root.session,
             next_namespace: state.next_namespace.max(1),
             next_file: state.next_file,
             ..Writer::default()
@@ -376,21 +363,21 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         (writer, names, state.traffic)
     };
     let table_bytes = tree.statistics().table_bytes();
-    let health =
-        Health::of(ENGINE, home.writable).forgetting(tuning.seeded_bug.is(SeededBug::SyncRetried));
+    let health = Health::of(ENGINE, parts.home.writable)
+        .forgetting(tuning.seeded_bug.is(SeededBug::SyncRetried));
     let core = Arc::new(Core {
         environment: environment.clone(),
-        path: home.folder.clone(),
-        home,
-        shape,
+        path: parts.home.folder.clone(),
+        home: parts.home,
+        shape: parts.shape,
         memory: OnceLock::new(),
         tuning,
         tree,
         ledger,
-        segments: ArcSwap::from_pointee(segments),
+        segments: ArcSwap::from_pointee(parts.segments),
         names: ArcSwap::from_pointee(names),
         collection: Mutex::new(Collector::default()),
-        maintenance: Mutex::new(maintenance),
+        maintenance: Mutex::new(parts.maintenance),
         writer: Mutex::new(writer),
         queue: CommitQueue::default(),
         gone: Mutex::default(),
@@ -398,7 +385,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
         log_sync: Mutex::default(),
         syncing: Mutex::default(),
         health,
-        consumers,
+        consumers: parts.consumers,
         moving_consumer: Mutex::default(),
         recent: RecentWrites::default(),
         reserve: Reserve::default(),
@@ -416,7 +403,7 @@ fn assemble(environment: &Environment, parts: Parts) -> Arc<Core> {
             },
             ..Counters::default()
         },
-        lock: Mutex::new(Some(held)),
+        lock: Mutex::new(Some(parts.held)),
         range_pool: OnceLock::new(),
         background: OnceLock::new(),
     });
@@ -445,14 +432,10 @@ impl Core {
     /// disk that is full may keep recovery from moving the head.
     fn remove_leftovers(&self) -> Result<()> {
         let head = self.ledger.state().head.segment;
-        for entry in self.environment.file_system.list(&self.path)? {
-            let Some(number) = format::segment_number(&entry.name.to_string_lossy()) else {
-                continue;
-            };
+        for number in self.home.segment_numbers()? {
             if self.segment(number).is_none() && number != head {
-                self.environment
-                    .file_system
-                    .remove(&self.path.join(&entry.name))?;
+                let path = format::segment_path(&self.path, number);
+                self.environment.file_system.remove(&path)?;
             }
             let mut writer = lock(&self.writer);
             writer.next_file = writer.next_file.max(number.saturating_add(1));

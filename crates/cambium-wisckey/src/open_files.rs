@@ -13,12 +13,12 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 use cambium_base::Result;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard};
+use cambium_io::sync::{Mutex, lock};
 use cambium_io::{Advice, Alignment, AppendWindow, DirectFile, File, FileSystem, OpenOptions};
 
 /// More than a file has, bytes.
@@ -43,18 +43,14 @@ impl OpenFiles {
         })
     }
 
-    fn ring(&self) -> MutexGuard<'_, VecDeque<Weak<SegmentFile>>> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(&self, file: &Arc<SegmentFile>) {
-        self.ring().push_back(Arc::downgrade(file));
+        lock(&self.ring).push_back(Arc::downgrade(file));
         self.close_some();
     }
 
     /// Closes what is beyond the bound, if it may be.
     fn close_some(&self) {
-        let mut ring = self.ring();
+        let mut ring = lock(&self.ring);
         // Twice round at most: the first round clears the marks.
         let mut left = ring.len() * 2;
         while ring.len() > self.most && left > 0 {
@@ -66,7 +62,7 @@ impl OpenFiles {
                 continue;
             };
             // One lock for both: what is kept from now on stays.
-            let kept = file.kept();
+            let kept = lock(&file.kept);
             if *kept || file.used.swap(false, Ordering::Relaxed) {
                 ring.push_back(oldest);
             } else {
@@ -82,7 +78,7 @@ impl OpenFiles {
 
     /// How many are open, those included that are kept.
     pub fn count(&self) -> usize {
-        let mut ring = self.ring();
+        let mut ring = lock(&self.ring);
         ring.retain(|file| file.strong_count() > 0);
         ring.len()
     }
@@ -233,13 +229,13 @@ impl SegmentFile {
 
     /// Opens it, and keeps it open.
     pub fn keep(&self) -> Result<()> {
-        *self.kept() = true;
+        *lock(&self.kept) = true;
         self.handles().map(|_| ())
     }
 
     /// It may be closed when others need the room.
     pub fn release(&self) {
-        *self.kept() = false;
+        *lock(&self.kept) = false;
         self.files.close_some();
     }
 
@@ -248,10 +244,6 @@ impl SegmentFile {
         if let Some(handles) = self.handles.load_full() {
             handles.file.advise(0, WHOLE, advice);
         }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, bool> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -397,7 +389,7 @@ mod tests {
         assert!(advised().is_empty(), "another walks on");
         drop(second);
         assert_eq!(advised(), ["random"]);
-        *file.kept() = false;
+        *lock(&file.kept) = false;
         file.handles.store(None);
         drop(Walk::begin(&file));
         assert!(advised().is_empty(), "it is not opened for advice");

@@ -27,7 +27,7 @@ use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, Pro
 use cambium_base::{Result, StoreId};
 use cambium_io::Environment;
 use cambium_lsm::{DumpItem, EntryKind, EntryRef, Owner, Salvaged, Tree};
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::scan::Scanned;
 use cambium_storage::superblock::{self, Superblock};
 
 use crate::core::Core;
@@ -261,7 +261,7 @@ pub(crate) fn rebuild_from_log(
     progress: &dyn ProgressSink,
 ) -> Result<()> {
     let file_system = &environment.file_system;
-    let home = Home::new(file_system, path, store, tuning, &environment.cache);
+    let home = Home::new(file_system, path, store, tuning, &environment.cache, true);
     let content = superblock::read(&**file_system, path, &store, FORMAT_VERSION).ok();
     let known = content
         .as_ref()
@@ -345,7 +345,7 @@ fn notes_of(gathered: Gathered, contents: &Contents) -> Vec<NoteItem> {
 fn shape_of_segments(home: &Home, tuning: &Tuning) -> Result<Shape> {
     for block_bytes in (9..=16).map(|bits| 1u32 << bits) {
         let shape = Shape { block_bytes };
-        for number in numbers(home)? {
+        for number in home.segment_numbers()? {
             if Segment::open(home, number, &shape, tuning, None).is_ok() {
                 return Ok(shape);
             }
@@ -353,16 +353,6 @@ fn shape_of_segments(home: &Home, tuning: &Tuning) -> Result<Shape> {
     }
     // No segment can be read: any shape will do.
     Shape::take(&mut OptionValues::default())
-}
-
-fn numbers(home: &Home) -> Result<Vec<u32>> {
-    let entries = home.file_system.list(&home.folder)?;
-    let numbers = entries
-        .iter()
-        .filter_map(|entry| format::segment_number(&entry.name.to_string_lossy()));
-    let mut numbers: Vec<u32> = numbers.collect();
-    numbers.sort_unstable();
-    Ok(numbers)
 }
 
 /// Puts all that can be read of all segments into a tree.
@@ -374,7 +364,7 @@ fn gather(
     (report, progress): (&mut CheckReport, &dyn ProgressSink),
 ) -> Result<Gathered> {
     let mut gathered = Gathered::default();
-    let numbers = numbers(home)?;
+    let numbers = home.segment_numbers()?;
     for (done, &number) in numbers.iter().enumerate() {
         progress.report(Progress {
             phase: "repair",
@@ -462,15 +452,7 @@ fn read_records(
     report: &mut CheckReport,
     mut take: impl FnMut(Record<'_>) -> Result<()>,
 ) -> Result<SegmentEnd> {
-    let mut scanner = LogScanner::new(
-        &**segment.log.file(),
-        *segment.log.seed(),
-        *segment.log.geometry(),
-        SessionRule::NeverLower,
-        segment.log.geometry().first_offset,
-        u64::MAX,
-    )?
-    .thorough();
+    let mut scanner = segment.scan(0, u64::MAX)?.thorough();
     scanner.step_over(holes);
     let mut last = 0;
     while let Some(scanned) = scanner.next()? {

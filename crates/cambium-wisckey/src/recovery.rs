@@ -36,7 +36,7 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Advice, File};
 use cambium_storage::record::RecordHeader;
 use cambium_storage::replay::{batches_past_gaps, whole_batches, without_taken_back, write_again};
-use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
+use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord};
 use cambium_storage::synced_mark;
 
 use crate::core::{Core, lock};
@@ -182,7 +182,7 @@ impl Core {
             ..Tail::default()
         };
         let mut found = Vec::new();
-        let numbers = self.segment_numbers()?;
+        let numbers = self.home.segment_numbers()?;
         // A head within a segment was noted after the segment's name was synced.
         if head.offset > 0 && !numbers.contains(&head.segment) {
             let path = format::segment_path(&self.path, head.segment);
@@ -212,17 +212,6 @@ impl Core {
         Ok((tail, found))
     }
 
-    /// Numbers of the segments whose files are there, ascending.
-    pub fn segment_numbers(&self) -> Result<Vec<u32>> {
-        let entries = self.environment.file_system.list(&self.path)?;
-        let numbers = entries
-            .iter()
-            .filter_map(|entry| format::segment_number(&entry.name.to_string_lossy()));
-        let mut numbers: Vec<u32> = numbers.collect();
-        numbers.sort_unstable();
-        Ok(numbers)
-    }
-
     /// A segment after the head; `None` for one that a crash left without its header.
     fn segment_of_tail(&self, number: u32) -> Result<Option<Arc<Segment>>> {
         if let Some(known) = self.segment(number) {
@@ -247,15 +236,7 @@ impl Core {
     ) -> Result<()> {
         let place = tail.segments.len() - 1;
         let segment = tail.segments[place].clone();
-        let geometry = *segment.log.geometry();
-        let mut scanner = LogScanner::new(
-            &**segment.log.file(),
-            *segment.log.seed(),
-            geometry,
-            SessionRule::NeverLower,
-            from.max(geometry.first_offset),
-            u64::MAX,
-        )?;
+        let mut scanner = segment.scan(from, u64::MAX)?;
         scanner.resume_sessions(session);
         let file = segment.log.file();
         let mut asked = scanner.position();
@@ -494,7 +475,7 @@ impl Core {
             true => accepted.cut,
             false => (accepted.cut / SEQUENCE_EPOCH + 1) * SEQUENCE_EPOCH,
         };
-        let last_file = self.segment_numbers()?.last().copied().unwrap_or(0);
+        let last_file = self.home.segment_numbers()?.last().copied().unwrap_or(0);
         let note = {
             let mut writer = lock(&self.writer);
             writer.next_sequence = base + 1;

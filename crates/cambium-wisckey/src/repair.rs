@@ -7,16 +7,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{CheckReport, Direction, KeyRange, OptionValues, Progress, ProgressSink};
+use cambium_api::{CheckReport, Operation, OptionValues, ProgressSink};
 use cambium_base::{Durability, Error, Result, StoreId};
 use cambium_io::{Environment, FileLock, LockMode};
 use cambium_storage::consumers::{CONSUMERS_NAME, Consumers};
 use cambium_storage::marker::{self, FilesOfEngine, Marker};
 use cambium_storage::synced_mark::SYNCED_NAME;
 
-use crate::check::{check_history, check_snapshot};
+use crate::check::{check_history, check_snapshot, verify_entries};
 use crate::core::{Core, lock};
-use crate::cursor::EntryCursor;
 use crate::format::{self, FORMAT_VERSION, TREE_FOLDERS};
 use crate::note::{self, NoteItem};
 use crate::open::{LOCK_NAME, open_damaged};
@@ -164,31 +163,13 @@ fn mend(
     }
     for (_, namespace) in core.namespaces() {
         let pin = core.pin()?;
-        let mut cursor = EntryCursor::new(pin, namespace, &KeyRange::all(), Direction::Forward);
-        loop {
-            match cursor.next_verified() {
-                Ok(Some(bytes)) => {
-                    report.entries += 1;
-                    report.bytes += bytes;
-                }
-                Ok(None) => break,
-                Err(error) if cursor.is_stuck() => return Err(error),
-                Err(error) => {
-                    report.take(error)?;
-                    let key = cursor.visited().to_vec();
-                    let delete = cambium_api::Operation::Delete { key };
-                    let request = WriteRequest::new([(namespace, delete)], Durability::Written);
-                    core.write_request(request)?;
-                }
-            }
-            if report.entries % 4096 == 0 {
-                progress.report(Progress {
-                    phase: "repair",
-                    done: report.entries,
-                    total: None,
-                });
-            }
-        }
+        let stuck = |_: &mut CheckReport, error| Err(error);
+        let delete = |key: &[u8]| {
+            let delete = Operation::Delete { key: key.to_vec() };
+            let request = WriteRequest::new([(namespace, delete)], Durability::Written);
+            core.write_request(request).map(|_| ())
+        };
+        verify_entries((pin, namespace), "repair", report, progress, stuck, delete)?;
     }
     drop_damaged_snapshots(core, report, progress)?;
     drop_lost_segments(core)?;

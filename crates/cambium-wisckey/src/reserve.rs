@@ -22,11 +22,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::PoisonError;
 
 use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard};
+use cambium_io::sync::{Mutex, lock};
 use cambium_io::{File, OpenOptions};
 
 use crate::core::Core;
@@ -88,16 +87,17 @@ struct Held {
     last: u64,
 }
 
+impl Held {
+    /// Bytes that some work may not have.
+    fn stays_for(&self, part: Part) -> u64 {
+        match part {
+            Part::Most => self.last,
+            Part::All => 0,
+        }
+    }
+}
+
 impl Reserve {
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn too_little(&self) -> MutexGuard<'_, Option<(u64, u64)>> {
-        let found = self.too_little.lock();
-        found.unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Bytes held now.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
@@ -153,14 +153,11 @@ impl Reserve {
     /// Opens half of it, since others may take what is open; false if there is nothing to
     /// open.
     fn open(&self, part: Part) -> bool {
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         if !self.is_broken() {
             held.last = held.bytes / SHARE / BLOCK_BYTES * BLOCK_BYTES;
         }
-        let stays = match part {
-            Part::Most => held.last,
-            Part::All => 0,
-        };
+        let stays = held.stays_for(part);
         if held.bytes <= stays {
             // Somebody else has opened it, and holds again what both leave.
             held.users += usize::from(held.users > 0);
@@ -181,11 +178,8 @@ impl Reserve {
 
     /// Opens the rest for somebody who had half of it; false if there is none.
     fn open_rest(&self, part: Part) -> bool {
-        let mut held = self.held();
-        let stays = match part {
-            Part::Most => held.last,
-            Part::All => 0,
-        };
+        let mut held = lock(&self.held);
+        let stays = held.stays_for(part);
         self.let_go_beyond(&mut held, stays)
     }
 
@@ -231,7 +225,7 @@ impl Core {
             return file_system.remove(&path);
         }
         {
-            let mut held = self.reserve.held();
+            let mut held = lock(&self.reserve.held);
             let file = file_system.open(&path, OpenOptions::WRITE)?;
             let mut bytes = space_of(&*file, found.length);
             if bytes < found.length && file.set_length(bytes).is_err() {
@@ -253,7 +247,7 @@ impl Core {
             return;
         }
         let wanted = self.wanted_reserve();
-        let mut held = self.reserve.held();
+        let mut held = lock(&self.reserve.held);
         // While the reserve is in use, its users need the space; the last one holds it again.
         if held.users == 0 && !self.reserve.is_broken() {
             self.hold_what_there_is(&mut held, wanted);
@@ -289,7 +283,7 @@ impl Core {
             return Ok(());
         }
         let wanted = self.wanted_reserve();
-        let mut held = self.reserve.held();
+        let mut held = lock(&self.reserve.held);
         if held.users > 0 {
             return Err(self.no_space("room is being made with the reserve"));
         }
@@ -320,7 +314,7 @@ impl Core {
     /// Holds again what the work has left, so that no other program gets it.
     fn close_reserve(&self) {
         let wanted = self.wanted_reserve();
-        let mut held = self.reserve.held();
+        let mut held = lock(&self.reserve.held);
         held.users -= 1;
         if held.users > 0 {
             return;
@@ -341,7 +335,7 @@ impl Core {
     /// True where background work had all of it in vain, and nothing has come since: it
     /// need not be opened again.
     pub fn is_known_too_little(&self) -> bool {
-        let before = *self.reserve.too_little();
+        let before = *lock(&self.reserve.too_little);
         before.is_some_and(|(room, sealed)| {
             let now = self.room_and_work();
             now.0 <= room && now.1 == sealed
@@ -351,7 +345,7 @@ impl Core {
     /// Remembers whether background work had enough.
     pub fn note_background_room(&self, found_too_little: bool) {
         let now = found_too_little.then(|| self.room_and_work());
-        *self.reserve.too_little() = now;
+        *lock(&self.reserve.too_little) = now;
     }
 
     /// A write was refused: what was written since the last one of them may have made room.
@@ -412,7 +406,7 @@ impl Core {
     /// It is not whole: what is free and what is held are to be shared.
     fn set_broken_by_space(&self) {
         let free = self.available();
-        let mut held = self.reserve.held();
+        let mut held = lock(&self.reserve.held);
         if held.users == 0 {
             let found = held.bytes + free;
             held.last = found / SHARE / BLOCK_BYTES * BLOCK_BYTES;

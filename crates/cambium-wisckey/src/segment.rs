@@ -11,6 +11,7 @@ use cambium_io::{Alignment, BlockCache, File, FileSystem, OpenOptions};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::log::LogFile;
 use cambium_storage::record::RecordHeader;
+use cambium_storage::scan::{LogScanner, SessionRule};
 
 use crate::format::{self, FORMAT_VERSION, MAGIC, SegmentKind, ValuePointer, kind};
 use crate::kept::{Keeper, KeptStretches, LARGEST_KEPT, UNIT_BYTES};
@@ -62,24 +63,27 @@ impl Home {
         store: StoreId,
         tuning: &Tuning,
         cache: &Arc<BlockCache>,
+        writable: bool,
     ) -> Home {
         Home {
             file_system: file_system.clone(),
             folder: folder.to_path_buf(),
             store,
-            writable: true,
+            writable,
             files: OpenFiles::new(tuning.open_files),
             keeper: Keeper::new(cache.clone()),
         }
     }
 
-    /// The same, for reading only.
-    #[must_use]
-    pub fn read_only(self) -> Home {
-        Home {
-            writable: false,
-            ..self
-        }
+    /// Numbers of the segments whose files are there, ascending.
+    pub fn segment_numbers(&self) -> Result<Vec<u32>> {
+        let entries = self.file_system.list(&self.folder)?;
+        let numbers = entries
+            .iter()
+            .filter_map(|entry| format::segment_number(&entry.name.to_string_lossy()));
+        let mut numbers: Vec<u32> = numbers.collect();
+        numbers.sort_unstable();
+        Ok(numbers)
     }
 
     fn open_segment(
@@ -361,6 +365,18 @@ impl Segment {
                 "the tree points here for write {sequence}, and this record is of another key or write ({})",
                 header.sequence
             ),
+        )
+    }
+
+    /// Reads its records in order, from one or a block's boundary up to `until`.
+    pub fn scan(&self, from: u64, until: u64) -> Result<LogScanner<'_>> {
+        LogScanner::new(
+            &**self.log.file(),
+            *self.log.seed(),
+            *self.log.geometry(),
+            SessionRule::NeverLower,
+            from.max(self.log.geometry().first_offset),
+            until,
         )
     }
 

@@ -9,7 +9,7 @@ use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 use crate::core::Core;
 use crate::cursor::EntryCursor;
-use crate::format::{SegmentKind, full_key, namespace_end};
+use crate::format::{SegmentKind, full_range};
 use crate::ledger::LedgerState;
 use crate::note::Traffic;
 
@@ -304,11 +304,7 @@ impl Core {
             entries += 1;
             bytes += entry_bytes;
         }
-        let from = full_key(namespace, range.from.as_deref().unwrap_or_default());
-        let to = match &range.to {
-            Some(to) => full_key(namespace, to),
-            None => namespace_end(namespace),
-        };
+        let (from, to) = full_range(namespace, range);
         let tables = self.tree.approximate_bytes(Some(&from), Some(&to));
         let all_tables = self.tree.statistics().table_bytes();
         let (_, live) = self.ledger.state().total_and_live();

@@ -23,7 +23,9 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_io::sync::with_taken;
 
 use crate::core::{Core, lock};
-use crate::format::{self, ALIGNMENT, ValuePointer, full_key, kind, namespace_end, namespace_of};
+use crate::format::{
+    self, ALIGNMENT, ValuePointer, full_key, full_range, kind, namespace_end, namespace_of,
+};
 use crate::names::{NO_NAMESPACE, NameChange, Names, not_found};
 use crate::segment::Segment;
 use crate::value_log::{Appended, LogEntry, Writer};
@@ -103,11 +105,7 @@ impl Planned {
             Operation::Put { key, value } => Some(Planned::Put(full_key(namespace, &key), value)),
             Operation::Delete { key } => Some(Planned::Delete(full_key(namespace, &key))),
             Operation::DeleteRange { range } => {
-                let from = full_key(namespace, range.from.as_deref().unwrap_or_default());
-                let to = match &range.to {
-                    Some(to) => full_key(namespace, to),
-                    None => namespace_end(namespace),
-                };
+                let (from, to) = full_range(namespace, &range);
                 (from < to).then_some(Planned::DeleteRange(from, to))
             }
         }
