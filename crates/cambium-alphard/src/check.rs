@@ -41,15 +41,8 @@ pub(crate) fn check(
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let mut report = CheckReport::default();
-    let attached = attach(
-        file_system,
-        path,
-        &marker,
-        &tuning,
-        OpenOptions::READ,
-        false,
-    );
-    let attached = match attached {
+    let access = OpenOptions::READ;
+    let mut attached = match attach(file_system, path, &marker, &tuning, access, false) {
         Ok(attached) => attached,
         Err(error) => {
             report.take(error)?;
@@ -57,16 +50,10 @@ pub(crate) fn check(
         }
     };
     note_members(&attached, &mut report);
-    let Attached {
-        volume,
-        superblock,
-        members,
-        mut locks,
-        ..
-    } = attached;
-    locks.push(held);
-    let loaded = load(environment, path, (&volume, &superblock), &tuning, progress);
-    let recovered = match loaded {
+    attached.locks.push(held);
+    let volume = &attached.volume;
+    let place = (volume, &attached.superblock);
+    let recovered = match load(environment, path, place, &tuning, progress) {
         Ok(recovered) => recovered,
         Err(error) => {
             report.take(error)?;
@@ -100,14 +87,7 @@ pub(crate) fn check(
     }
     report.bytes += recovered.bytes;
     report.files += volume.readable().count() as u64;
-    let core = assemble(
-        environment,
-        path,
-        tuning,
-        (volume, superblock, members),
-        recovered,
-        (locks, false),
-    );
+    let core = assemble(environment, path, tuning, attached, recovered, false);
     let settled = lock(&core.writer).marked;
     check_entries(&core.pin()?, &mut report, progress, settled)?;
     match core.attach_consumers() {

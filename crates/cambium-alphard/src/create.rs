@@ -19,7 +19,7 @@ use crate::format::{
     DATA_NAME, FORMAT_VERSION, IMAGE_NAME, MEMBERS_NAME, NEW_MEMBERS_NAME, SUPERBLOCK_BYTES,
     Superblock,
 };
-use crate::members::{self, Locks, Members};
+use crate::members::{self, Attached, Members};
 use crate::open::{DEVICE, assemble};
 use crate::options::{self, Creation, ENGINE, LEAST_SIZE, Tuning};
 use crate::recovery::Recovered;
@@ -76,18 +76,10 @@ fn fill(
     creation: &mut creation::Creation,
     held: Box<dyn FileLock>,
 ) -> Result<Arc<Core>> {
-    let formatted = format_members(environment, path, wanted, &tuning, creation)?;
-    let (volume, superblock, members, mut locks) = formatted;
-    locks.push(held);
-    let recovered = Recovered::empty(&superblock);
-    let core = assemble(
-        environment,
-        path,
-        tuning,
-        (volume, superblock, members),
-        recovered,
-        (locks, true),
-    );
+    let mut formatted = format_members(environment, path, wanted, &tuning, creation)?;
+    formatted.locks.push(held);
+    let recovered = Recovered::empty(&formatted.superblock);
+    let core = assemble(environment, path, tuning, formatted, recovered, true);
     core.attach_consumers()?;
     Ok(core)
 }
@@ -114,7 +106,7 @@ fn format_members(
     wanted: &Creation,
     tuning: &Tuning,
     creation: &mut creation::Creation,
-) -> Result<(Volume, Superblock, Members, Locks)> {
+) -> Result<Attached> {
     let file_system = &*environment.file_system;
     let store = creation.store();
     let mut given = vec![wanted.device.clone().unwrap_or(DATA_NAME.into())];
@@ -190,7 +182,16 @@ fn format_members(
         ));
     }
     members.write(file_system, folder)?;
-    Ok((volume, superblock, members, locks))
+    Ok(Attached {
+        volume,
+        superblock,
+        members,
+        unsound: Vec::new(),
+        missing: Vec::new(),
+        behind: None,
+        cut_off: None,
+        locks,
+    })
 }
 
 /// Opens what is to hold entries; what the user named must be fit for it.
@@ -389,25 +390,11 @@ fn new_superblock(
     let random = || environment.randomness.next_u64();
     Superblock {
         block_bytes,
-        generation: 0,
         store,
         salt: random(),
         hash_secret: [random(), random()],
-        image_id: 0,
-        sequence: 0,
-        synced_through: 0,
-        live_digest: 0,
-        live_entries: 0,
-        epoch: 0,
-        clean: false,
         total_blocks,
-        high_water: 0,
-        member: 0,
-        members: 1,
-        current: 1,
-        filled: false,
-        cut_off: false,
-        history_lost: None,
+        ..Superblock::default()
     }
 }
 

@@ -10,7 +10,7 @@ use cambium_storage::consumers::Consumers;
 use cambium_storage::store_lock::lock_store;
 
 use crate::core::{Core, lock, read};
-use crate::members::{Attached, attach};
+use crate::members::attach;
 use crate::open::{FORMAT, assemble, load};
 use crate::options;
 use crate::volume::{MemberState, Volume};
@@ -25,24 +25,12 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let tuning = options::tuning(OptionValues::default())?;
-    let attached = attach(
-        file_system,
-        path,
-        &marker,
-        &tuning,
-        OpenOptions::READ,
-        false,
-    )?;
-    let Attached {
-        volume,
-        superblock,
-        members,
-        mut locks,
-        unsound,
-        ..
-    } = attached;
-    locks.push(held);
-    let recovered = load(environment, path, (&volume, &superblock), &tuning, &())?;
+    let access = OpenOptions::READ;
+    let mut attached = attach(file_system, path, &marker, &tuning, access, false)?;
+    attached.locks.push(held);
+    let unsound = std::mem::take(&mut attached.unsound);
+    let place = (&attached.volume, &attached.superblock);
+    let recovered = load(environment, path, place, &tuning, &())?;
     let how = if recovered.from_image {
         "index image"
     } else {
@@ -50,14 +38,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
     };
     let dead = recovered.dead.len();
     let findings = recovered.findings.clone();
-    let core = assemble(
-        environment,
-        path,
-        tuning,
-        (volume, superblock, members),
-        recovered,
-        (locks, false),
-    );
+    let core = assemble(environment, path, tuning, attached, recovered, false);
     let attached = core.attach_consumers();
     dump(&core, to)?;
     let mut text = format!("read by           {how}\n");

@@ -253,15 +253,10 @@ impl Engine for AlphardStore {
         durability: Durability,
     ) -> Result<SequenceNumber> {
         self.core.check_open()?;
-        batch.check_limits()?;
-        let user_bytes = batch.bytes();
-        let operations = last_operations(batch)?;
         self.core.write_request(WriteRequest {
-            operations,
             preconditions: preconditions.to_vec(),
             unchanged,
-            durability,
-            user_bytes,
+            ..WriteRequest::new(batch, durability)?
         })
     }
 

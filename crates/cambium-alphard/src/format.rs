@@ -120,7 +120,7 @@ const CUT_OFF: u32 = 2;
 const NO_HISTORY: u64 = u64::MAX;
 
 /// A decoded superblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Superblock {
     /// Unit of space, 512 or 4,096 bytes.
     pub block_bytes: u32,

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use cambium_api::{ChangeFeed, ChangeOptions, CheckReport, Durability, Statistics};
+use cambium_api::{ChangeFeed, ChangeOptions, CheckReport, Durability, Statistics, WriteBatch};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::consumers::{CONSUMERS_NAME, Consumers};
@@ -123,13 +123,8 @@ impl Core {
         if let Some(to) = to {
             self.check_given_out(to)?;
             if to.0 > self.synced.load(Ordering::Acquire) {
-                self.write_request(WriteRequest {
-                    operations: Vec::new(),
-                    preconditions: Vec::new(),
-                    unchanged: None,
-                    durability: Durability::Synced,
-                    user_bytes: 0,
-                })?;
+                let nothing = WriteRequest::new(WriteBatch::new(), Durability::Synced)?;
+                self.write_request(nothing)?;
             }
         }
         // A close waits for the end: afterwards another process may own the folder.

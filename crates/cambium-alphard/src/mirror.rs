@@ -163,11 +163,7 @@ impl Core {
         let mut writer = lock(&self.writer);
         let Some(at) = mirroring.copied else {
             // It learns that it is stale before a block of it is changed.
-            let before = writer.superblock;
-            if let Err(error) = self.write_superblock(&mut writer) {
-                writer.take_superblock_back(before);
-                return Err(error);
-            }
+            self.change_superblock(&mut writer, |_| ())?;
             self.keep_members(&mut writer)?;
             mirroring.copied = Some(writer.superblock.first_block());
             return Ok(StepOutcome::Again);

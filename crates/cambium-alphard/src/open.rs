@@ -25,7 +25,7 @@ use crate::discard::Discards;
 use crate::flights::Flights;
 use crate::format::{FORMAT_VERSION, Superblock};
 use crate::kept::Kept;
-use crate::members::{Attached, Locks, Members, attach};
+use crate::members::{Attached, attach};
 use crate::options::{self, ENGINE, Tuning};
 use crate::outgoing::Outgoing;
 use crate::recovery::{self, Recovered};
@@ -60,34 +60,21 @@ pub(crate) fn open(
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
-    let attached = attach(file_system, path, &marker, &tuning, DEVICE, false)?;
-    let Attached {
-        volume,
-        mut superblock,
-        members,
-        mut locks,
-        ..
-    } = attached;
-    locks.push(held);
-    options::check_fixed(fixed, path, &members, &superblock)?;
-    let load = || load(environment, path, (&volume, &superblock), &tuning, progress);
-    let mut recovered = mirror::load_alike(&volume, &superblock, &tuning, false, load)?;
+    let mut attached = attach(file_system, path, &marker, &tuning, DEVICE, false)?;
+    attached.locks.push(held);
+    options::check_fixed(fixed, path, &attached.members, &attached.superblock)?;
+    let (volume, superblock) = (&attached.volume, &mut attached.superblock);
+    let load = || load(environment, path, (volume, superblock), &tuning, progress);
+    let mut recovered = mirror::load_alike(volume, superblock, &tuning, false, load)?;
     if let Some(damage) = recovered.damage() {
         return Err(damage);
     }
-    distrust_cache(&volume, &mut superblock, &recovered, &tuning)?;
+    distrust_cache(volume, superblock, &recovered, &tuning)?;
     let scanned = !recovered.from_image;
     if scanned {
-        make_durable(&volume, &mut superblock, &mut recovered, &tuning)?;
+        make_durable(volume, superblock, &mut recovered, &tuning)?;
     }
-    let core = assemble(
-        environment,
-        path,
-        tuning,
-        (volume, superblock, members),
-        recovered,
-        (locks, true),
-    );
+    let core = assemble(environment, path, tuning, attached, recovered, true);
     core.attach_consumers()?;
     core.keep_within(memory)?;
     if scanned {
@@ -114,17 +101,11 @@ pub(crate) fn open_read_only(
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let access = OpenOptions::READ;
-    let attached = attach(file_system, path, &marker, &tuning, access, false)?;
-    let Attached {
-        volume,
-        superblock,
-        members,
-        mut locks,
-        ..
-    } = attached;
-    locks.push(held);
-    options::check_fixed(fixed, path, &members, &superblock)?;
-    let recovered = load(environment, path, (&volume, &superblock), &tuning, progress)?;
+    let mut attached = attach(file_system, path, &marker, &tuning, access, false)?;
+    attached.locks.push(held);
+    let (volume, superblock) = (&attached.volume, &attached.superblock);
+    options::check_fixed(fixed, path, &attached.members, superblock)?;
+    let recovered = load(environment, path, (volume, superblock), &tuning, progress)?;
     if let Some(damage) = recovered.damage() {
         return Err(damage);
     }
@@ -132,14 +113,7 @@ pub(crate) fn open_read_only(
         let others = volume.readable().filter(|&at| at != recovered.believed);
         others.for_each(|other| volume.make_stale(other));
     }
-    let core = assemble(
-        environment,
-        path,
-        tuning,
-        (volume, superblock, members),
-        recovered,
-        (locks, false),
-    );
+    let core = assemble(environment, path, tuning, attached, recovered, false);
     core.attach_consumers()?;
     core.keep_within(memory)?;
     Ok(core)
@@ -202,32 +176,30 @@ fn make_durable(
     if recovered.dead.is_empty() || tuning.seeded_bug.is(SeededBug::CutNotErased) {
         return Ok(());
     }
-    superblock.sequence = recovered.sequence;
-    superblock.synced_through = recovered.sequence;
-    superblock.live_digest = recovered.state.live_digest;
-    superblock.live_entries = recovered.state.index.len() as u64;
+    superblock.describe(recovered.sequence, &recovered.state);
     volume.write_superblock(superblock)?;
     recovered.marked = recovered.sequence;
     upkeep::erase_blocks(volume, &recovered.dead)?;
     volume.sync()
 }
 
+/// An open store of its members, and of what they hold.
 pub(crate) fn assemble(
     environment: &Environment,
     path: &Path,
     tuning: Tuning,
-    (volume, superblock, members): (Volume, Superblock, Members),
+    attached: Attached,
     recovered: Recovered,
-    (locks, writable): (Locks, bool),
+    writable: bool,
 ) -> Arc<Core> {
-    let block_bytes = superblock.block_bytes;
+    let superblock = attached.superblock;
     let secret = recovered.state.secret();
     Arc::new(Core {
         environment: environment.clone(),
         path: path.to_path_buf(),
         seed: superblock.seed(),
-        block_bytes,
-        volume,
+        block_bytes: superblock.block_bytes,
+        volume: attached.volume,
         memory: OnceLock::new(),
         maintenance: Mutex::default(),
         zeroing: Mutex::default(),
@@ -250,7 +222,7 @@ pub(crate) fn assemble(
             discards: Discards::new(tuning.discard_bytes),
             key_checks: KeyChecks::new((tuning.key_cache_bytes / KEY_CHECK_BYTES) as usize),
             tombstones: recovered.tombstones,
-            members,
+            members: attached.members,
         }),
         syncing: Mutex::default(),
         settled: Mutex::default(),
@@ -276,7 +248,7 @@ pub(crate) fn assemble(
         cancelled: AtomicBool::new(false),
         seen_idle: AtomicU64::default(),
         counters: Counters::default(),
-        locks: Mutex::new(locks),
+        locks: Mutex::new(attached.locks),
         zeros: OnceLock::new(),
         background: OnceLock::new(),
         tuning,

@@ -20,7 +20,7 @@ use cambium_io::{AlignedBuffer, File, WriteQueue, WriteRequest};
 use crate::core::{Core, Writer, lock, write};
 use crate::flights::{Departed, Flight};
 use crate::seeded_bug::SeededBug;
-use crate::volume::{MemberState, buffer};
+use crate::volume::buffer;
 use crate::write::Written;
 
 /// Pieces of so many bytes are not copied to others: a write takes them as they are.
@@ -129,7 +129,7 @@ impl Core {
         if writer.outgoing.waiting.is_empty() {
             return Ok(());
         }
-        let files = self.files_to_write()?;
+        let files = self.files_to_write();
         let queue = match &mut writer.outgoing.queue {
             Some(queue) => queue,
             none => none.insert(self.queue_of_flight()?),
@@ -185,12 +185,9 @@ impl Core {
     }
 
     /// The members that are written.
-    fn files_to_write(&self) -> Result<Vec<(usize, Arc<dyn File>)>> {
-        let there = |&member: &usize| self.volume.state(member) != MemberState::Lost;
-        let members = (0..self.volume.member_count()).filter(there);
-        members
-            .map(|member| Ok((member, self.volume.file_of(member)?.clone())))
-            .collect()
+    fn files_to_write(&self) -> Vec<(usize, Arc<dyn File>)> {
+        let there = self.volume.there();
+        there.map(|(member, file)| (member, file.clone())).collect()
     }
 
     /// Writes and syncs all that waits at once, if those are few writes: no thread is
@@ -215,7 +212,7 @@ impl Core {
         if runs.len() > MOST_SYNCED {
             return Ok(false);
         }
-        let files = self.files_to_write()?;
+        let files = self.files_to_write();
         let mut syncing = lock(&self.syncing);
         self.health.check_sound()?;
         let queue = syncing.open(self)?;
@@ -358,7 +355,7 @@ impl Core {
         if !self.volume.is_mirrored() {
             return self.volume.sync();
         }
-        let (members, files): (Vec<_>, Vec<_>) = self.files_to_write()?.into_iter().unzip();
+        let (members, files): (Vec<_>, Vec<_>) = self.files_to_write().into_iter().unzip();
         let answers = queue.open(self)?.sync_all(&files);
         self.volume
             .settle(members.into_iter().zip(answers).collect(), false)

@@ -24,7 +24,7 @@ use cambium_storage::synced_mark;
 
 use crate::core::{Core, lock, write};
 use crate::format::{self, FORMAT_VERSION, Superblock};
-use crate::members::{Attached, attach, superblocks_named};
+use crate::members::{attach, superblocks_named};
 use crate::open::{DEVICE, assemble};
 use crate::options::{self, ENGINE, Tuning};
 use crate::seeded_bug::SeededBug;
@@ -42,18 +42,10 @@ pub(crate) fn repair(
     let (tuning, _) = options::tuning_of_opening(options)?;
     let known = || known_marker(file_system, path, &tuning);
     let (marker, damage, held) = marker::mend_and_lock(file_system, path, known)?;
-    let attached = attach(file_system, path, &marker, &tuning, DEVICE, true)?;
-    let Attached {
-        volume,
-        superblock,
-        members,
-        missing,
-        mut locks,
-        behind,
-        cut_off,
-        ..
-    } = attached;
-    locks.push(held);
+    let mut attached = attach(file_system, path, &marker, &tuning, DEVICE, true)?;
+    attached.locks.push(held);
+    let missing = std::mem::take(&mut attached.missing);
+    let (volume, superblock) = (&attached.volume, attached.superblock);
     // A recovery keeps all that is durable, whatever is missing before it.
     let session = (superblock.store, superblock.epoch);
     let through = synced_mark::synced_through(file_system, path, session);
@@ -61,8 +53,8 @@ pub(crate) fn repair(
         synced_through: superblock.synced_through.max(through),
         ..superblock
     };
-    let scan = || recovery::recover(environment, &volume, &told, &tuning, progress);
-    let recovered = mirror::load_alike(&volume, &superblock, &tuning, true, scan)?;
+    let scan = || recovery::recover(environment, volume, &told, &tuning, progress);
+    let recovered = mirror::load_alike(volume, &superblock, &tuning, true, scan)?;
     let mut report = CheckReport {
         findings: recovered.findings.clone(),
         bytes: recovered.bytes,
@@ -76,10 +68,10 @@ pub(crate) fn repair(
         report.note_mended(damage, "it is made anew")?;
     }
     // Recovery misses no entry where the newest superblock, or the newest entries, are lost too.
-    if let Some(error) = cut_off {
+    if let Some(error) = attached.cut_off.take() {
         report.take(error)?;
     }
-    if let Some(member) = behind {
+    if let Some(member) = attached.behind {
         let what = "this member is stale, and stands for the store now that a blank one is in place of the one that had every entry: what was written without it is lost";
         report.findings.push(Finding {
             kind: FindingKind::Damage,
@@ -89,14 +81,7 @@ pub(crate) fn repair(
         });
     }
     let dead = recovered.dead.clone();
-    let core = assemble(
-        environment,
-        path,
-        tuning,
-        (volume, superblock, members),
-        recovered,
-        (locks, true),
-    );
+    let core = assemble(environment, path, tuning, attached, recovered, true);
     if let Some(damage) = core.mend_consumers()? {
         report.note_mended(damage, "the consumers of changes are gone")?;
     }

@@ -141,15 +141,9 @@ impl Core {
         }
         let raised = self.next_limit(writer, blocks);
         self.wait_for_zeros();
-        let before = writer.superblock;
-        writer.superblock.high_water = raised;
-        let written = match self.has_bug(SeededBug::HighWaterLate) {
-            true => Ok(()),
-            false => self.write_superblock(writer),
-        };
-        if let Err(error) = written {
-            writer.take_superblock_back(before);
-            return Err(error);
+        match self.has_bug(SeededBug::HighWaterLate) {
+            true => writer.superblock.high_water = raised,
+            false => self.change_superblock(writer, |superblock| superblock.high_water = raised)?,
         }
         writer.allocator.raise_limit(raised);
         writer.ahead.raised();
@@ -170,17 +164,10 @@ impl Core {
     pub fn settle(&self, writer: &mut Writer) -> Result<()> {
         self.sync_all(writer)?;
         if writer.marked < writer.synced_through {
-            let before = writer.superblock;
-            let state = read(&self.state);
-            writer.superblock.sequence = writer.synced_through;
-            writer.superblock.synced_through = writer.synced_through;
-            writer.superblock.live_digest = state.live_digest;
-            writer.superblock.live_entries = state.index.len() as u64;
-            drop(state);
-            if let Err(error) = self.write_superblock(writer) {
-                writer.take_superblock_back(before);
-                return Err(error);
-            }
+            let through = writer.synced_through;
+            self.change_superblock(writer, |superblock| {
+                superblock.describe(through, &read(&self.state));
+            })?;
             writer.marked = writer.synced_through;
         }
         self.collect_unpinned(writer);
@@ -205,12 +192,6 @@ impl Core {
         // Before the superblock speaks of it.
         self.sync_members()?;
         self.keep_members(writer)?;
-        let before = writer.superblock;
-        writer.superblock.total_blocks = blocks;
-        let written = self.write_superblock(writer);
-        if written.is_err() {
-            writer.take_superblock_back(before);
-        }
-        written
+        self.change_superblock(writer, |superblock| superblock.total_blocks = blocks)
     }
 }

@@ -13,6 +13,7 @@ use cambium_index::CuckooIndex;
 use cambium_index::cuckoo::SlotKey;
 
 use crate::change_log::ChangeLog;
+use crate::format::Superblock;
 
 /// The state under the lock that readers share.
 #[derive(Debug)]
@@ -38,6 +39,16 @@ struct Change {
     sequence: u64,
     before: Option<Extent>,
     after: Option<Extent>,
+}
+
+impl Superblock {
+    /// Says that everything up to a write is durable, and what is live then.
+    pub(crate) fn describe(&mut self, sequence: u64, state: &State) {
+        self.sequence = sequence;
+        self.synced_through = sequence;
+        self.live_digest = state.live_digest;
+        self.live_entries = state.index.len() as u64;
+    }
 }
 
 /// What a key is called in the index and in entry headers.

@@ -30,7 +30,6 @@ use cambium_io::sync::thread::ThreadId;
 use cambium_io::sync::{Condvar, Mutex};
 
 use crate::core::{Core, lock};
-use crate::engine::last_operations;
 use crate::replies::{Reply, call};
 use crate::write::WriteRequest;
 
@@ -350,14 +349,7 @@ impl Core {
             Request::Write { batch, durability } => (batch, durability, false),
             _ => (WriteBatch::new(), Durability::Synced, true),
         };
-        batch.check_limits()?;
-        let written = self.write_request(WriteRequest {
-            user_bytes: batch.bytes(),
-            operations: last_operations(batch)?,
-            preconditions: Vec::new(),
-            unchanged: None,
-            durability,
-        })?;
+        let written = self.write_request(WriteRequest::new(batch, durability)?)?;
         Ok(match syncs {
             true => Response::Synced,
             false => Response::Written(written),
@@ -486,15 +478,7 @@ fn as_write(request: Request) -> Result<Result<WriteRequest, Vec<u8>>> {
         // Barriers, which come alone.
         Request::Write { .. } | Request::Sync => return Err(Error::Closed),
     };
-    let user_bytes = operation.bytes();
     let mut batch = WriteBatch::new();
     batch.push(None, operation);
-    batch.check_limits()?;
-    Ok(Ok(WriteRequest {
-        operations: last_operations(batch)?,
-        preconditions: Vec::new(),
-        unchanged: None,
-        durability,
-        user_bytes,
-    }))
+    WriteRequest::new(batch, durability).map(Ok)
 }

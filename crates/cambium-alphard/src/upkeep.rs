@@ -318,14 +318,10 @@ impl Core {
             Err(error) if error.is_no_space() => return Ok(()),
             Err(error) => return Err(error),
         };
-        let state = crate::core::read(&self.state);
-        writer.superblock.image_id = image;
-        writer.superblock.clean = true;
-        writer.superblock.sequence = writer.synced_through;
-        writer.superblock.synced_through = writer.synced_through;
-        writer.superblock.live_digest = state.live_digest;
-        writer.superblock.live_entries = state.index.len() as u64;
-        drop(state);
+        let superblock = &mut writer.superblock;
+        superblock.image_id = image;
+        superblock.clean = true;
+        superblock.describe(writer.synced_through, &crate::core::read(&self.state));
         self.write_superblock(writer)
     }
 }

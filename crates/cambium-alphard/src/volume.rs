@@ -314,11 +314,7 @@ impl Volume {
     /// Does something on every member that is there, up to one that has no space for it.
     fn unless_one_is_full(&self, run: impl Fn(&dyn File) -> Result<()>) -> Result<()> {
         let mut answers = Vec::new();
-        for (number, member) in self.members.iter().enumerate() {
-            let there = member.state() != MemberState::Lost;
-            let Some(file) = member.file.as_ref().filter(|_| there) else {
-                continue;
-            };
+        for (number, file) in self.there() {
             let answer = run(&**file);
             if answer.as_ref().is_err_and(Error::is_no_space) {
                 return answer;
@@ -335,11 +331,7 @@ impl Volume {
     pub fn extend(&self, length: u64, fill: bool) -> Result<()> {
         let mut longer: Vec<(&Arc<dyn File>, u64)> = Vec::new();
         let mut answers = Vec::new();
-        for (number, member) in self.members.iter().enumerate() {
-            let there = member.state() != MemberState::Lost;
-            let Some(file) = member.file.as_ref().filter(|_| there) else {
-                continue;
-            };
+        for (number, file) in self.there() {
             let answer = file.length().and_then(|now| {
                 if now < length {
                     file.allocate(now, length - now)?;
@@ -364,13 +356,17 @@ impl Volume {
         self.settle(answers, false)
     }
 
+    /// The members that are there, open.
+    pub fn there(&self) -> impl Iterator<Item = (usize, &Arc<dyn File>)> {
+        let members = self.members.iter().enumerate();
+        let there = members.filter(|(_, member)| member.state() != MemberState::Lost);
+        there.filter_map(|(number, member)| Some((number, member.file.as_ref()?)))
+    }
+
     /// Discards bytes on all members; false if a member does not support it.
     pub fn discard(&self, offset: u64, length: u64) -> bool {
-        self.members.iter().all(|member| {
-            let file = member.file.as_ref();
-            let there = file.filter(|_| member.state() != MemberState::Lost);
-            there.is_none_or(|file| file.discard(offset, length).unwrap_or(false))
-        })
+        self.there()
+            .all(|(_, file)| file.discard(offset, length).unwrap_or(false))
     }
 
     /// True if the operating system's cache stands before a member.
@@ -411,15 +407,8 @@ impl Volume {
         spare: bool,
         run: impl Fn(usize, &Arc<dyn File>) -> Result<()>,
     ) -> Result<()> {
-        let answers = self
-            .members
-            .iter()
-            .enumerate()
-            .filter_map(|(number, member)| {
-                let file = member.file.as_ref().filter(|_| some >> number & 1 == 1);
-                let file = file.filter(|_| member.state() != MemberState::Lost)?;
-                Some((number, run(number, file)))
-            });
+        let files = self.there().filter(|(number, _)| some >> number & 1 == 1);
+        let answers = files.map(|(number, file)| (number, run(number, file)));
         self.settle(answers.collect(), spare)
     }
 

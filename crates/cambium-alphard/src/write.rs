@@ -13,12 +13,13 @@
 
 use std::sync::{Arc, TryLockError};
 
-use cambium_api::{Durability, Operation, Precondition, ReadSet};
+use cambium_api::{Durability, Operation, Precondition, ReadSet, WriteBatch};
 use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::MutexGuard;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, Writer, lock, read};
+use crate::engine::last_operations;
 use crate::flights::Departed;
 use crate::format::Superblock;
 use crate::outgoing::LARGE_BYTES;
@@ -38,6 +39,20 @@ pub(crate) struct WriteRequest {
     pub unchanged: Option<Arc<ReadSet>>,
     pub durability: Durability,
     pub user_bytes: u64,
+}
+
+impl WriteRequest {
+    /// The writes of a batch, without conditions.
+    pub fn new(batch: WriteBatch, durability: Durability) -> Result<Self> {
+        batch.check_limits()?;
+        Ok(WriteRequest {
+            user_bytes: batch.bytes(),
+            operations: last_operations(batch)?,
+            preconditions: Vec::new(),
+            unchanged: None,
+            durability,
+        })
+    }
 }
 
 /// The answers to the requests of one member of a group.
@@ -89,16 +104,6 @@ impl Writer {
         self.marked = self.marked.max(written.stated);
         self.synced_through = self.synced_through.max(written.sequence);
         self.stale.settle(self.synced_through);
-    }
-
-    /// The superblock could not be written: it is as before, but for the
-    /// generation, which a copy may have.
-    pub fn take_superblock_back(&mut self, before: Superblock) {
-        let generation = self.superblock.generation;
-        self.superblock = Superblock {
-            generation,
-            ..before
-        };
     }
 }
 
@@ -221,27 +226,38 @@ impl Core {
         }
     }
 
+    /// Changes the superblock and writes it; it is as before where that fails.
+    pub fn change_superblock(
+        &self,
+        writer: &mut Writer,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<()> {
+        let before = writer.superblock;
+        change(&mut writer.superblock);
+        let written = self.write_superblock(writer);
+        if written.is_err() {
+            // A copy may have the generation.
+            let generation = writer.superblock.generation;
+            writer.superblock = Superblock {
+                generation,
+                ..before
+            };
+        }
+        written
+    }
+
     /// Gives this opening its epoch, durably, before its first entry: from then on
     /// the store is not clean.
     pub fn begin_session(&self, writer: &mut Writer) -> Result<()> {
         if writer.session_begun {
             return Ok(());
         }
-        let before = writer.superblock;
         let last = writer.next_sequence - 1;
-        let state = read(&self.state);
-        let superblock = &mut writer.superblock;
-        superblock.epoch += 1;
-        superblock.clean = self.has_bug(SeededBug::StaleImage) && superblock.clean;
-        superblock.sequence = last;
-        superblock.synced_through = last;
-        superblock.live_digest = state.live_digest;
-        superblock.live_entries = state.index.len() as u64;
-        drop(state);
-        if let Err(error) = self.write_superblock(writer) {
-            writer.take_superblock_back(before);
-            return Err(error);
-        }
+        self.change_superblock(writer, |superblock| {
+            superblock.epoch += 1;
+            superblock.clean = self.has_bug(SeededBug::StaleImage) && superblock.clean;
+            superblock.describe(last, &read(&self.state));
+        })?;
         writer.marked = last;
         writer.session_begun = true;
         Ok(())

@@ -214,11 +214,8 @@ impl Core {
             self.say_in_folder(writer, said)?;
         }
         if current != writer.superblock.current {
-            let before = writer.superblock;
-            if let Err(error) = self.write_superblock(writer) {
-                writer.take_superblock_back(before);
-                return Err(error);
-            }
+            // Writing it says who is current.
+            self.change_superblock(writer, |_| ())?;
         }
         match writer.superblock.current {
             current if current == writer.members.current => Ok(()),
