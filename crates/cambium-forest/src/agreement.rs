@@ -159,10 +159,7 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     fn nodes(&self) -> Nodes<'_> {
-        Nodes {
-            core: self.core,
-            database: &self.view.database,
-        }
+        self.core.nodes(&self.view.database)
     }
 
     fn hash(&self, namespace: u16, key: &[u8]) -> u64 {

@@ -260,7 +260,7 @@ fn check_root(
     let Some(address) = root.root else {
         return Ok(0);
     };
-    let nodes = Nodes { core, database };
+    let nodes = core.nodes(database);
     let found = core.index.check(&nodes, address, |documents, found| {
         progress.report(Progress {
             phase: "check",

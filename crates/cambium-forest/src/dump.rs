@@ -18,7 +18,6 @@ use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::{
     FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, KeptFile, Root, kind, namespace_and_key,
 };
-use crate::nodes::Nodes;
 use crate::open::FORMAT;
 use crate::options::{Shape, Tuning};
 use crate::packed_block::PackedBlock;
@@ -79,10 +78,7 @@ pub(crate) fn dump(core: &Arc<Core>, to: &mut dyn Write) -> Result<()> {
             root.documents, root.document_bytes, root.nodes
         ))?;
         if let Some(address) = root.root {
-            let nodes = Nodes {
-                core,
-                database: &view.database,
-            };
+            let nodes = core.nodes(&view.database);
             line(core.index.dump(&nodes, address)?)?;
         }
     }

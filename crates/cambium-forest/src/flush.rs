@@ -41,7 +41,7 @@ use crate::core::{Core, Maintenance, lock};
 use crate::database::{Database, RunExtent};
 use crate::document::DocumentAddress;
 use crate::format::{DatabaseHeader, NamespaceRoot, Root, header_record};
-use crate::index::{Change, Keys};
+use crate::index::Change;
 use crate::nodes::NodeRuns;
 use crate::pieces::{MergedChanges, Source};
 use crate::seeded_bug::SeededBug;
@@ -371,10 +371,7 @@ impl Core {
         changes: &mut MergedChanges<'_>,
     ) -> Result<()> {
         let database = runs.database;
-        let keys = Keys {
-            core: self,
-            database,
-        };
+        let keys = self.keys(database);
         let make = || {
             let piece = changes.next(&keys)?;
             if !self.has_bug(SeededBug::FlushKeepsAddresses) {
@@ -422,10 +419,7 @@ impl Core {
             lost_bytes += address.most_bytes();
         };
         let (appended, retired) = (runs.appended, runs.retired.len() as u64);
-        let keys = Keys {
-            core: self,
-            database,
-        };
+        let keys = self.keys(database);
         root.root = self
             .index
             .apply(runs, &keys, root.root, changes, &mut replaced)?;

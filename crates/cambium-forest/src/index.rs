@@ -53,6 +53,16 @@ pub(crate) struct Keys<'a> {
     pub database: &'a Database,
 }
 
+impl Core {
+    /// The keys of a database file's documents.
+    pub fn keys<'a>(&'a self, database: &'a Database) -> Keys<'a> {
+        Keys {
+            core: self,
+            database,
+        }
+    }
+}
+
 impl Keys<'_> {
     /// The keys of documents, which are read together.
     pub fn of(&self, addresses: &[DocumentAddress]) -> Result<Vec<Vec<u8>>> {

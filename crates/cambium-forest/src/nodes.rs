@@ -223,6 +223,20 @@ impl OpenRun {
 pub(crate) const FARTHEST_BACK: u64 = 1 << 20;
 
 impl Core {
+    /// The nodes of a database file.
+    #[inline]
+    pub fn nodes<'a>(&'a self, database: &'a Database) -> Nodes<'a> {
+        Nodes {
+            core: self,
+            database,
+        }
+    }
+
+    /// The same for a walk over a whole tree.
+    pub fn nodes_in_passing<'a>(&'a self, database: &'a Database) -> PassingNodes<'a> {
+        PassingNodes(self.nodes(database))
+    }
+
     /// Takes space for blocks in the log while writers go on; answers where they begin.
     /// After a failure the log may hold the record of blocks that it does not leave out:
     /// recovery would step over a write that lay there. So writes stop before the next
@@ -338,10 +352,7 @@ impl<'a> NodeRuns<'a> {
     }
 
     fn nodes(&self) -> Nodes<'_> {
-        Nodes {
-            core: self.core,
-            database: self.database,
-        }
+        self.core.nodes(self.database)
     }
 
     fn take_run(&mut self) -> Result<Run> {

@@ -29,7 +29,6 @@ use crate::buffer::Buffer;
 use crate::core::{Core, Maintenance, lock};
 use crate::counters::of;
 use crate::flush::SealPoint;
-use crate::index::Keys;
 use crate::pieces::Source;
 use crate::seeded_bug::SeededBug;
 use crate::sorted_run::{MadeOf, Merge, SortedRun};
@@ -158,10 +157,7 @@ impl Core {
     }
 
     fn merged(&self, view: &View, sealed: &Buffer) -> Result<SortedRun> {
-        let keys = Keys {
-            core: self,
-            database: &view.database,
-        };
+        let keys = self.keys(&view.database);
         let source = Source::Buffer(sealed);
         let mut namespaces: Vec<u16> = view.run.namespaces().collect();
         namespaces.extend(source.namespaces());

@@ -22,8 +22,7 @@ use crate::core::Core;
 use crate::database::Database;
 use crate::document::DocumentAddress;
 use crate::format::NamespaceRoot;
-use crate::index::{IndexCursor, Keys};
-use crate::nodes::{Nodes, PassingNodes};
+use crate::index::IndexCursor;
 use crate::seeded_bug::SeededBug;
 
 /// Ranges of keys, joined where they meet.
@@ -152,9 +151,8 @@ impl<'a> CoveredKeys<'a> {
     }
 
     fn read_some(&mut self) -> Result<()> {
-        let (core, database) = (self.core, self.database);
-        let nodes = PassingNodes(Nodes { core, database });
-        let keys = Keys { core, database };
+        let nodes = self.core.nodes_in_passing(self.database);
+        let keys = self.core.keys(self.database);
         let Some(range) = self.ranges.front() else {
             return Ok(());
         };

@@ -22,7 +22,6 @@ use crate::buffer::Lookup;
 use crate::core::Core;
 use crate::database::{Database, Document, DocumentBytes};
 use crate::document::DocumentAddress;
-use crate::nodes::Nodes;
 use crate::seeded_bug::SeededBug;
 use crate::sorted_run::Hit;
 use crate::view::{Pin, View};
@@ -236,10 +235,7 @@ impl Core {
         namespace: u16,
         key: &[u8],
     ) -> Result<Option<Value>> {
-        let nodes = Nodes {
-            core: self,
-            database: &view.database,
-        };
+        let nodes = self.nodes(&view.database);
         let Some(address) = self.index.find(&nodes, root, key)? else {
             return Ok(None);
         };
@@ -496,10 +492,7 @@ impl Core {
         (keys, places): (&[&[u8]], &[usize]),
         values: &mut [Option<Value>],
     ) -> Result<()> {
-        let nodes = Nodes {
-            core: self,
-            database: &view.database,
-        };
+        let nodes = self.nodes(&view.database);
         let wanted: Vec<&[u8]> = places.iter().map(|&place| keys[place]).collect();
         let found = self.index.find_many(&nodes, root, &wanted)?;
         let mut sure: Vec<usize> = Vec::with_capacity(places.len());

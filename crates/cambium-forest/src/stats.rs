@@ -15,8 +15,6 @@ use crate::core::{Core, lock};
 use crate::counters::of;
 use crate::cursor::EntryCursor;
 use crate::document::DOCUMENT_ALIGNMENT;
-use crate::index::Keys;
-use crate::nodes::{Nodes, PassingNodes};
 use crate::pieces::Source;
 use crate::ranges::RangeSet;
 use crate::view::View;
@@ -222,9 +220,8 @@ impl Core {
 
     /// How many documents the trie has in some ranges. Reads those at their bounds.
     fn count_in_trie(&self, view: &View, root: NodeAddress, ranges: &RangeSet) -> Result<i64> {
-        let (core, database) = (self, &*view.database);
-        let nodes = Nodes { core, database };
-        let keys = Keys { core, database };
+        let nodes = self.nodes(&view.database);
+        let keys = self.keys(&view.database);
         let mut count = 0;
         for range in ranges.iter() {
             let mut cursor = self.index.cursor(root);
@@ -262,10 +259,7 @@ impl Core {
         namespace: u16,
         mut take: impl FnMut(&[u8], i64),
     ) -> Result<()> {
-        let keys = Keys {
-            core: self,
-            database: &view.database,
-        };
+        let keys = self.keys(&view.database);
         let mut pieces = Source::Run(&view.run).pieces(namespace, self.tuning.flush_bytes);
         loop {
             let piece = pieces.next(&keys)?;
@@ -281,10 +275,7 @@ impl Core {
 
     /// Whether the trie has a key, by its fingerprint.
     fn is_in_trie(&self, view: &View, namespace: u16, key: &[u8]) -> Result<bool> {
-        let nodes = Nodes {
-            core: self,
-            database: &view.database,
-        };
+        let nodes = self.nodes(&view.database);
         let found = match view.root(namespace).root {
             None => None,
             Some(root) => self.index.find(&nodes, root, key)?,
@@ -323,10 +314,7 @@ impl Core {
 
     /// Height, and nodes by kind: reads every node.
     fn shape_statistics(&self, view: &View, all: &mut Statistics) -> Result<()> {
-        let nodes = PassingNodes(Nodes {
-            core: self,
-            database: &view.database,
-        });
+        let nodes = self.nodes_in_passing(&view.database);
         let (mut height, mut reads, mut documents, mut used) = (0, 0, 0, 0);
         let (mut trie, mut leaf) = ((0, 0), (0, 0));
         for root in view.roots.namespaces.values() {

@@ -5,7 +5,6 @@ use cambium_base::Result;
 
 use super::Tail;
 use crate::core::{Core, Maintenance, lock};
-use crate::nodes::{Nodes, PassingNodes};
 use crate::view::View;
 
 /// Lengths that are looked at.
@@ -81,10 +80,7 @@ impl Core {
             live: vec![0; LENGTHS],
             leaves: vec![0; LENGTHS],
         };
-        let nodes = PassingNodes(Nodes {
-            core: self,
-            database,
-        });
+        let nodes = self.nodes_in_passing(database);
         for root in view.roots.namespaces.values().filter_map(|root| root.root) {
             let mut cursor = self.index.cursor(root);
             cursor.begin(&nodes, true)?;

@@ -19,7 +19,7 @@ use crate::database::{Database, Document};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress, PACKED_BLOCK_BYTES};
 use crate::format::{NamespaceRoot, document_auxiliary, kind, moved_record};
 use crate::index::IndexCursor;
-use crate::nodes::{Nodes, PassingNodes};
+use crate::nodes::PassingNodes;
 use crate::packed_block::{Packer, Packing};
 use crate::seeded_bug::SeededBug;
 
@@ -77,10 +77,7 @@ impl<'a> Moves<'a> {
     }
 
     fn nodes(&self) -> PassingNodes<'a> {
-        PassingNodes(Nodes {
-            core: self.core,
-            database: self.database,
-        })
+        self.core.nodes_in_passing(self.database)
     }
 
     /// The key of the next document; `None` after the last.

@@ -25,7 +25,6 @@ use crate::core::Core;
 use crate::database::Database;
 use crate::format::NamespaceRoot;
 use crate::index::IndexCursor;
-use crate::nodes::{Nodes, PassingNodes};
 
 /// A tree on its way into the new file.
 #[derive(Debug)]
@@ -297,10 +296,7 @@ impl Core {
         };
         let moved = compaction.moved.as_ref();
         let moved = moved.filter(|_| tree.snapshot.is_some());
-        let nodes = PassingNodes(Nodes {
-            core: self,
-            database: from,
-        });
+        let nodes = self.nodes_in_passing(from);
         let (plan, search, sort) = next_plan(
             nodes,
             settings,

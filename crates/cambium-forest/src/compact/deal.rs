@@ -48,7 +48,6 @@ use crate::core::Core;
 use crate::database::Database;
 use crate::document::DocumentAddress;
 use crate::index::IndexCursor;
-use crate::nodes::{Nodes, PassingNodes};
 
 /// What a read of its own costs, in bytes that could be passed meanwhile.
 const READ_COST: u64 = 16 << 10;
@@ -217,10 +216,7 @@ impl Dealing {
 
     /// Walks a piece of the index.
     pub fn survey(&mut self, core: &Core, from: &Database) -> Result<()> {
-        let nodes = PassingNodes(Nodes {
-            core,
-            database: from,
-        });
+        let nodes = core.nodes_in_passing(from);
         for _ in 0..SURVEYED_TOGETHER {
             let Some(cursor) = &mut self.cursor else {
                 let Some(root) = self.roots.pop_front() else {

@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::document::DocumentAddress;
 use crate::format::NamespaceRoot;
 use crate::index::IndexCursor;
-use crate::nodes::{NodeRuns, Nodes, PassingNodes};
+use crate::nodes::NodeRuns;
 
 /// Documents of a new index that a step compares.
 const VERIFIED_TOGETHER: u64 = 1 << 16;
@@ -82,10 +82,7 @@ impl Core {
             compaction.source.view.database.clone(),
             compaction.database.clone(),
         );
-        let reader = PassingNodes(Nodes {
-            core: self,
-            database: &from,
-        });
+        let reader = self.nodes_in_passing(&from);
         let mut runs = NodeRuns::new(self, &to, RELOCATED_TOGETHER as u64)
             .exclusive(compaction.source.sequence, compaction.session)
             .continuing(std::mem::take(&mut compaction.open_run));
@@ -126,10 +123,7 @@ impl Core {
         mut account: Account,
     ) -> Result<Option<(IndexCursor, Account)>> {
         let database = compaction.database.clone();
-        let nodes = PassingNodes(Nodes {
-            core: self,
-            database: &database,
-        });
+        let nodes = self.nodes_in_passing(&database);
         let root = *compaction.root(tree.snapshot, tree.namespace);
         let mut cursor = match (cursor, root.root) {
             (Some(cursor), _) => Some(cursor),

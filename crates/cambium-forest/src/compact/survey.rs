@@ -20,7 +20,7 @@ use super::proof::mix;
 use crate::core::{Core, lock};
 use crate::format::DatabaseHeader;
 use crate::index::IndexCursor;
-use crate::nodes::{Nodes, PassingNodes};
+use crate::nodes::PassingNodes;
 use crate::view::Pin;
 
 /// Addresses of which a sample holds no more, 16 bytes each.
@@ -239,10 +239,7 @@ impl Survey {
     fn walk(&mut self, core: &Core) -> Result<bool> {
         let database = self.pin.view.database.clone();
         let counting = Counting {
-            nodes: PassingNodes(Nodes {
-                core,
-                database: &database,
-            }),
+            nodes: core.nodes_in_passing(&database),
             read: Mutex::default(),
         };
         let mut cursor = match self.cursor.take() {

@@ -27,8 +27,6 @@ use cambium_base::{Error, Result, Value};
 
 use crate::database::Document;
 use crate::document::DocumentAddress;
-use crate::index::Keys;
-use crate::nodes::Nodes;
 use crate::options::ENGINE;
 use crate::ranges::RangeSet;
 use crate::view::Pin;
@@ -182,14 +180,8 @@ impl EntryCursor {
         let forward = self.direction == Direction::Forward;
         if let Some(cursor) = &mut self.trie.cursor {
             let database = &self.pin.view.database;
-            let nodes = Nodes {
-                core: &self.pin.core,
-                database,
-            };
-            let keys = Keys {
-                core: &self.pin.core,
-                database,
-            };
+            let nodes = self.pin.core.nodes(database);
+            let keys = self.pin.core.keys(database);
             match key {
                 Some(key) => cursor.seek(&nodes, &keys, key, forward)?,
                 None => cursor.begin(&nodes, forward)?,

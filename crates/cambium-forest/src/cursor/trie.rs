@@ -13,7 +13,6 @@ use super::READ_AHEAD_BYTES;
 use crate::database::{Database, Document, DocumentBytes};
 use crate::document::{DocumentAddress, PACKED_BLOCK_BYTES};
 use crate::index::IndexCursor;
-use crate::nodes::Nodes;
 use crate::packed_reads::Stretch;
 use crate::view::Pin;
 
@@ -135,10 +134,7 @@ impl TrieSource {
             return Ok(());
         };
         let database = &pin.view.database;
-        let nodes = Nodes {
-            core: &pin.core,
-            database,
-        };
+        let nodes = pin.core.nodes(database);
         let forward = direction == Direction::Forward;
         let mut addresses: Vec<DocumentAddress> = Vec::with_capacity(self.window);
         let (mut reads, mut bytes, mut block) = (0, 0, None);

@@ -15,7 +15,6 @@ use super::Trusted;
 use super::salvage::{Salvaged, Version};
 use crate::core::Core;
 use crate::document::DocumentAddress;
-use crate::nodes::Nodes;
 
 /// What is to be done with a key.
 pub(super) enum Verdict {
@@ -84,10 +83,7 @@ impl<'a> Judge<'a> {
         namespace: u16,
         key: &[u8],
     ) -> Result<Option<(Option<DocumentAddress>, u64)>> {
-        let nodes = Nodes {
-            core: self.core,
-            database: &self.salvaged.database,
-        };
+        let nodes = self.core.nodes(&self.salvaged.database);
         for header in std::iter::once(&trusted.header).chain(&trusted.older) {
             let mut roots = header.namespaces.iter();
             let root = roots.find(|(number, ..)| *number == namespace);
