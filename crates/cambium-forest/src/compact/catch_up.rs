@@ -24,8 +24,10 @@ use crate::database::DocumentBytes;
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress};
 use crate::format::{FLAG_MOVED, FLAG_RECOVERED, kind, namespace_and_key};
 use crate::index::Change;
+use crate::pieces::{MergedChanges, Source};
 use crate::ranges::RangeSet;
 use crate::seeded_bug::SeededBug;
+use crate::sorted_run::SortedRun;
 
 /// When no more than this is left to catch up with, writers are made to wait.
 const LAST_ROUND_BYTES: u64 = 1 << 20;
@@ -237,25 +239,20 @@ impl Core {
     /// Removes the keys of a range that the new index has.
     fn remove_range(&self, compaction: &mut Compaction, deleted: &DeletedRange) -> Result<()> {
         let ranges = RangeSet::from(&deleted.range);
-        let mut root = std::mem::take(compaction.root(None, deleted.namespace));
+        let root = *compaction.root(None, deleted.namespace);
         let database = compaction.database.clone();
-        let before = root;
+        let nothing = SortedRun::default();
         let most = compaction.settings.applied_bytes();
-        if let Some(mut covered) = self.covered_keys(&database, &before, &ranges) {
-            while covered.peek()?.is_some() {
-                let mut bytes = 0;
-                let mut piece: Vec<(Vec<u8>, Change)> = Vec::new();
-                while bytes < most && covered.peek()?.is_some() {
-                    let next = covered.take().map(|(key, _)| (key, Change::Remove));
-                    bytes += next.as_ref().map_or(0, |(key, _)| key.len() as u64) + CHANGE_BYTES;
-                    piece.extend(next);
-                }
-                compaction.note_known(deleted.namespace, &piece);
-                self.apply_to(compaction, &mut root, piece)?;
+        let pieces = Source::Run(&nothing).pieces(deleted.namespace, most);
+        let pieces = pieces.removing(self.covered_keys(&database, &root, &ranges));
+        let mut removals = MergedChanges::new(pieces, None);
+        loop {
+            let piece = removals.next(&self.keys(&database))?;
+            if piece.is_empty() {
+                return Ok(());
             }
+            self.apply_to_newest(compaction, deleted.namespace, piece)?;
         }
-        *compaction.root(None, deleted.namespace) = root;
-        Ok(())
     }
 
     /// Takes everything that was caught up with into the new index, in pieces: one
@@ -264,7 +261,6 @@ impl Core {
         let pending = std::mem::take(&mut compaction.pending);
         let most = compaction.settings.applied_bytes();
         for (namespace, changes) in pending.changes {
-            let mut root = std::mem::take(compaction.root(None, namespace));
             let mut changes = changes.into_iter().peekable();
             while changes.peek().is_some() {
                 let mut bytes = 0;
@@ -276,10 +272,8 @@ impl Core {
                         .flatten()
                 });
                 let piece: Vec<(Vec<u8>, Change)> = piece.collect();
-                compaction.note_known(namespace, &piece);
-                self.apply_to(compaction, &mut root, piece)?;
+                self.apply_to_newest(compaction, namespace, piece)?;
             }
-            *compaction.root(None, namespace) = root;
         }
         Ok(())
     }

@@ -82,7 +82,6 @@ use crate::core::{Core, lock};
 use crate::counters::of;
 use crate::database::Database;
 use crate::format::{NamedSnapshot, NamespaceRoot};
-use crate::index::Change;
 use crate::nodes::OpenRun;
 use crate::seeded_bug::SeededBug;
 use crate::view::Pin;
@@ -398,13 +397,6 @@ impl Compaction {
             namespaces.len() - 1
         });
         &mut namespaces[at].1
-    }
-
-    /// Notes where documents of the newest trees lie in the new file.
-    fn note_known(&self, namespace: u16, changes: &[(Vec<u8>, Change)]) {
-        let changes = changes.iter();
-        let changes = changes.map(|(key, change)| (key.as_slice(), change.document()));
-        self.known.change_all(namespace, changes);
     }
 
     /// Bytes that went into the new file: copied, or read of the old log.

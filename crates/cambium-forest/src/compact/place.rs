@@ -15,7 +15,7 @@ use super::fetch::Window;
 use crate::core::Core;
 use crate::database::{Database, DocumentBytes};
 use crate::document::{DOCUMENT_ALIGNMENT, DocumentAddress, PACKED_BLOCK_BYTES};
-use crate::format::{FLAG_KEPT, NamespaceRoot, document_auxiliary, kind, moved_record};
+use crate::format::{FLAG_KEPT, document_auxiliary, kind, moved_record};
 use crate::index::Change;
 use crate::nodes::NodeRuns;
 use crate::packed_block::{Packer, Packing};
@@ -240,28 +240,29 @@ impl Core {
         if !sorted {
             changes.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         }
-        compaction.note_known(tree.namespace, &changes);
         // The old nodes of as many documents, fuller than they are.
         let documents = tree.old.documents.max(1);
         let of_them = tree.old.nodes * changes.len() as u64 / documents;
         compaction.open_run.expect(of_them / 10 * 7);
-        let mut root = std::mem::take(compaction.root(None, tree.namespace));
-        self.apply_to(compaction, &mut root, changes)?;
-        *compaction.root(None, tree.namespace) = root;
-        Ok(())
+        self.apply_to_newest(compaction, tree.namespace, changes)
     }
 
-    /// Applies sorted changes to a tree of the new file.
-    pub(super) fn apply_to(
+    /// Applies sorted changes to the newest tree of a namespace in the new file, and notes where
+    /// its documents lie now.
+    pub(super) fn apply_to_newest(
         &self,
         compaction: &mut Compaction,
-        root: &mut NamespaceRoot,
+        namespace: u16,
         changes: Vec<(Vec<u8>, Change)>,
     ) -> Result<()> {
         if changes.is_empty() {
             return Ok(());
         }
+        let places = changes.iter();
+        let places = places.map(|(key, change)| (key.as_slice(), change.document()));
+        compaction.known.change_all(namespace, places);
         let database = &*compaction.database;
+        let root = compaction.roots.entry(namespace).or_default();
         let mut runs = NodeRuns::new(self, database, changes.len() as u64)
             .exclusive(compaction.source.sequence, compaction.session)
             .continuing(std::mem::take(&mut compaction.open_run));
