@@ -250,9 +250,9 @@ impl Core {
         if end % direct.alignment().offset as u64 != 0 {
             return Ok(None);
         }
-        let writer = WriteBehind::new(&self.environment, direct, settings.tuning.overlap);
-        let bytes = settings.written_bytes();
-        Ok(Some(Arc::new(PastCache::new(cached, writer, end, bytes))))
+        let place = (end, settings.written_bytes());
+        let writer = WriteBehind::new(&self.environment, direct, settings.tuning.overlap, place);
+        Ok(Some(Arc::new(PastCache::new(cached, writer))))
     }
 
     /// What there is to copy: the newest state of each namespace, then those

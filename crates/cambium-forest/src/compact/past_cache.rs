@@ -28,7 +28,7 @@ use std::sync::Arc;
 use cambium_base::Result;
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard};
-use cambium_io::{Advice, AlignedBuffer, Alignment, AppendWindow, File, FilePart};
+use cambium_io::{Advice, Alignment, AppendWindow, File, FilePart};
 
 use super::behind::WriteBehind;
 use crate::core::lock;
@@ -37,40 +37,17 @@ use crate::core::lock;
 #[derive(Debug)]
 pub(super) struct PastCache {
     cached: Arc<dyn File>,
-    writer: WriteBehind,
-    /// Offsets and lengths of direct writes are multiples of this.
-    unit: usize,
-    held: Mutex<Held>,
+    /// What is not in the file yet.
+    held: Mutex<WriteBehind>,
     ended: AtomicBool,
 }
 
-/// What is not in the file yet.
-#[derive(Debug)]
-struct Held {
-    /// Where the buffer's first byte belongs.
-    start: u64,
-    filled: usize,
-    /// `None` once it has ended, or a write has failed.
-    buffer: Option<AlignedBuffer>,
-}
-
 impl PastCache {
-    /// The cached handle of a file that ends at `end`, and a writer to a direct
-    /// one, of whose demands that is a multiple; about so much is written at
-    /// once.
-    pub fn new(cached: Arc<dyn File>, writer: WriteBehind, end: u64, bytes: usize) -> Self {
-        let alignment = writer.file().alignment();
-        let unit = alignment.offset.max(1);
-        let size = bytes.next_multiple_of(unit);
+    /// The cached handle of a file, and what writes to a direct one from its end on.
+    pub fn new(cached: Arc<dyn File>, writer: WriteBehind) -> Self {
         PastCache {
             cached,
-            unit,
-            held: Mutex::new(Held {
-                start: end,
-                filled: 0,
-                buffer: Some(AlignedBuffer::new(size, alignment.memory.max(1))),
-            }),
-            writer,
+            held: Mutex::new(writer),
             ended: AtomicBool::new(false),
         }
     }
@@ -79,7 +56,7 @@ impl PastCache {
     /// cached handle.
     pub fn end(&self) -> Result<()> {
         let mut held = lock(&self.held);
-        self.writer.finish()?;
+        held.finish()?;
         if let Some(buffer) = &held.buffer {
             if held.filled > 0 {
                 self.cached.write_at(&buffer[..held.filled], held.start)?;
@@ -95,72 +72,12 @@ impl PastCache {
     }
 
     /// What is held, unless nothing is any more.
-    fn held(&self) -> Option<MutexGuard<'_, Held>> {
+    fn held(&self) -> Option<MutexGuard<'_, WriteBehind>> {
         if self.has_ended() {
             return None;
         }
         let held = lock(&self.held);
         held.buffer.is_some().then_some(held)
-    }
-}
-
-impl Held {
-    /// Behind the last byte.
-    fn end(&self) -> u64 {
-        self.start + self.filled as u64
-    }
-
-    /// Takes bytes in at an offset that lies in the buffer, or right after its end.
-    fn fill(
-        &mut self,
-        of: &PastCache,
-        mut place: usize,
-        bytes: Option<&[u8]>,
-        count: usize,
-    ) -> Result<()> {
-        let mut taken = 0;
-        while taken < count {
-            let Some(mut buffer) = self.buffer.take() else {
-                return of.writer.finish();
-            };
-            if place == buffer.len() {
-                let size = buffer.len() as u64;
-                buffer = of.writer.write(buffer, self.start)?;
-                self.start += size;
-                (place, self.filled) = (0, 0);
-            }
-            let now = (buffer.len() - place).min(count - taken);
-            let to = &mut buffer[place..place + now];
-            match bytes {
-                Some(bytes) => to.copy_from_slice(&bytes[taken..taken + now]),
-                None => to.fill(0),
-            }
-            self.buffer = Some(buffer);
-            place += now;
-            taken += now;
-            self.filled = self.filled.max(place);
-        }
-        Ok(())
-    }
-
-    /// Brings everything into the file; what fills no unit stays here too, to
-    /// be written again with what follows it.
-    fn write_all(&mut self, of: &PastCache) -> Result<()> {
-        of.writer.finish()?;
-        let Some(buffer) = &mut self.buffer else {
-            return Ok(());
-        };
-        if self.filled == 0 {
-            return Ok(());
-        }
-        let padded = self.filled.next_multiple_of(of.unit);
-        buffer[self.filled..padded].fill(0);
-        of.writer.file().write_at(&buffer[..padded], self.start)?;
-        let whole = self.filled / of.unit * of.unit;
-        buffer.copy_within(whole..self.filled, 0);
-        self.start += whole as u64;
-        self.filled -= whole;
-        Ok(())
     }
 }
 
@@ -171,15 +88,13 @@ impl File for PastCache {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let end = offset.saturating_add(buffer.len() as u64);
-        let Some(held) = self.held() else {
+        let Some(mut held) = self.held() else {
             return self.cached.read_at(buffer, offset);
         };
-        let Some(bytes) = &held.buffer else {
-            return self.cached.read_at(buffer, offset);
-        };
+        let size = held.buffer.as_ref().map_or(0, |bytes| bytes.len());
         // The buffer before this one may be on its way.
-        if end.saturating_add(bytes.len() as u64) > held.start {
-            self.writer.finish()?;
+        if end.saturating_add(size as u64) > held.start {
+            held.finish()?;
         }
         if end <= held.start {
             drop(held);
@@ -194,7 +109,9 @@ impl File for PastCache {
             }
         }
         let from = (offset + count as u64 - held.start) as usize;
-        let there = bytes[..held.filled].get(from..).unwrap_or_default();
+        let bytes = held.buffer.as_ref().map(|bytes| &bytes[..held.filled]);
+        let there = bytes.and_then(|bytes| bytes.get(from..));
+        let there = there.unwrap_or_default();
         let now = there.len().min(buffer.len() - count);
         buffer[count..count + now].copy_from_slice(&there[..now]);
         Ok(count + now)
@@ -207,7 +124,7 @@ impl File for PastCache {
         // Bytes before the buffer are on the device: they go through the cache.
         let behind = held.start.saturating_sub(offset).min(buffer.len() as u64) as usize;
         if behind > 0 {
-            self.writer.finish()?;
+            held.finish()?;
             self.cached.write_at(&buffer[..behind], offset)?;
         }
         let rest = &buffer[behind..];
@@ -218,18 +135,18 @@ impl File for PastCache {
         let gap = offset.saturating_sub(held.end()) as usize;
         if gap > 0 {
             let place = held.filled;
-            held.fill(self, place, None, gap)?;
+            held.fill(place, None, gap)?;
         }
         let place = (offset - held.start) as usize;
-        held.fill(self, place, Some(rest), rest.len())
+        held.fill(place, Some(rest), rest.len())
     }
 
     fn sync_data(&self) -> Result<()> {
         if let Some(mut held) = self.held() {
-            held.write_all(self)?;
+            held.write_all()?;
         } else if !self.has_ended() {
             // A write of the task that failed is answered here.
-            self.writer.finish()?;
+            lock(&self.held).finish()?;
         }
         self.cached.sync_data()
     }
@@ -241,12 +158,12 @@ impl File for PastCache {
 
     fn set_length(&self, length: u64) -> Result<()> {
         if let Some(mut held) = self.held() {
-            held.write_all(self)?;
+            held.write_all()?;
             let kept = length.saturating_sub(held.start).min(held.filled as u64);
             if length < held.start {
                 // The unit in which it ends now is written again with what
                 // follows; before the end of the file it was zeros or data.
-                let unit = self.unit as u64;
+                let unit = held.unit() as u64;
                 let start = length / unit * unit;
                 let tail = (length - start) as usize;
                 if let Some(buffer) = &mut held.buffer {
@@ -266,7 +183,7 @@ impl File for PastCache {
 
     fn punch_hole(&self, offset: u64, length: u64) -> Result<()> {
         if let Some(mut held) = self.held() {
-            held.write_all(self)?;
+            held.write_all()?;
         }
         self.cached.punch_hole(offset, length)
     }
@@ -322,8 +239,8 @@ mod tests {
         cached.write_at(&[9; BEGIN as usize], 0).unwrap();
         let direct = open(OpenOptions::WRITE.direct());
         assert!(direct.alignment().offset > 1, "a direct handle has demands");
-        let writer = WriteBehind::new(environment, direct, true);
-        let file = PastCache::new(cached.clone(), writer, BEGIN, 8192);
+        let writer = WriteBehind::new(environment, direct, true, (BEGIN, 8192));
+        let file = PastCache::new(cached.clone(), writer);
         (file, cached)
     }
 

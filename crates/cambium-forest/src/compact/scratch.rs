@@ -52,11 +52,6 @@ pub(super) struct Scratch {
     path: PathBuf,
     file: Arc<dyn File>,
     writer: WriteBehind,
-    /// What is on its way to the file, where it belongs, and how full it is.
-    outgoing: Option<AlignedBuffer>,
-    start: u64,
-    filled: usize,
-    unit: usize,
 }
 
 impl Scratch {
@@ -79,17 +74,12 @@ impl Scratch {
             Some(Ok(file)) => file,
             _ => file_system.open(&path, options)?,
         };
-        let alignment = file.alignment();
-        let unit = alignment.offset.max(1);
-        let size = settings.written_bytes().next_multiple_of(unit);
+        let place = (0, settings.written_bytes());
+        let overlap = settings.tuning.overlap;
         Ok(Scratch {
             environment: environment.clone(),
             path,
-            writer: WriteBehind::new(environment, file.clone(), settings.tuning.overlap),
-            outgoing: Some(AlignedBuffer::new(size, alignment.memory.max(1))),
-            start: 0,
-            filled: 0,
-            unit,
+            writer: WriteBehind::new(environment, file.clone(), overlap, place),
             file,
         })
     }
@@ -101,47 +91,22 @@ impl Scratch {
 
     /// What chunks' sizes and places are multiples of.
     pub fn unit(&self) -> usize {
-        self.unit
+        self.writer.unit()
     }
 
     /// Adds a chunk, which is whole units.
     fn append(&mut self, chunk: &[u8]) -> Result<Chunk> {
         let place = Chunk {
-            offset: self.start + self.filled as u64,
+            offset: self.writer.end(),
             bytes: chunk.len(),
         };
-        let mut rest = chunk;
-        while !rest.is_empty() {
-            let Some(mut buffer) = self.outgoing.take() else {
-                // A write failed, and says so again.
-                self.writer.finish()?;
-                return Ok(place);
-            };
-            let now = rest.len().min(buffer.len() - self.filled);
-            buffer[self.filled..self.filled + now].copy_from_slice(&rest[..now]);
-            self.filled += now;
-            rest = &rest[now..];
-            if self.filled == buffer.len() {
-                let bytes = buffer.len() as u64;
-                buffer = self.writer.write(buffer, self.start)?;
-                self.start += bytes;
-                self.filled = 0;
-            }
-            self.outgoing = Some(buffer);
-        }
+        self.writer.append(chunk)?;
         Ok(place)
     }
 
     /// Brings everything that was added into the file.
     pub fn settle(&mut self) -> Result<()> {
-        self.writer.finish()?;
-        if let Some(buffer) = &self.outgoing {
-            // Chunks are whole units, so this is too.
-            self.file.write_at(&buffer[..self.filled], self.start)?;
-            self.start += self.filled as u64;
-            self.filled = 0;
-        }
-        Ok(())
+        self.writer.write_all()
     }
 
     /// Removes the file. What cannot be removed now the next opening removes.
