@@ -130,6 +130,21 @@ pub(crate) struct Maintenance {
     pub read_to: u64,
 }
 
+impl Maintenance {
+    /// The state of a header with nothing buffered.
+    pub fn new(root: Root, superblock: Superblock, header: DatabaseHeader) -> Self {
+        Maintenance {
+            root,
+            superblock,
+            header,
+            header_end: 0,
+            sealed_at: None,
+            packed_at: None,
+            read_to: 0,
+        }
+    }
+}
+
 /// Where the log says what is synced: no sync covers it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {

@@ -9,7 +9,9 @@ use cambium_index::NodeAddress;
 use cambium_io::cache::CachedFile;
 use cambium_io::sync::OnceLock;
 use cambium_io::sync::atomic::AtomicU64;
-use cambium_io::{Alignment, BlockCache, DirectFile, File, FileLock, FileSystem, OpenOptions};
+use cambium_io::{
+    Alignment, BlockCache, DirectFile, Environment, File, FileLock, FileSystem, OpenOptions,
+};
 use cambium_storage::file_header::FileHeader;
 use cambium_storage::log::{LogFile, Parsed, Record};
 use cambium_storage::record::{MOST_RECORD_HEADER_BYTES, RecordHeader};
@@ -38,6 +40,23 @@ pub(crate) struct Home {
 }
 
 impl Home {
+    /// The files of a store in a folder.
+    pub fn new(
+        environment: &Environment,
+        folder: &Path,
+        store: StoreId,
+        writable: bool,
+        tuning: &Tuning,
+    ) -> Home {
+        Home {
+            file_system: environment.file_system.clone(),
+            folder: folder.to_path_buf(),
+            store,
+            writable,
+            cache: tuning.cache_of(environment),
+        }
+    }
+
     /// A file's identity in this store.
     pub fn identity(&self, file: FileRef) -> FileIdentity {
         FileIdentity {

@@ -13,7 +13,7 @@ use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
 use crate::core::Core;
-use crate::database::Database;
+use crate::database::{Database, Home};
 use crate::document::DOCUMENT_ALIGNMENT;
 use crate::format::{
     FLAG_MOVED, FLAG_RECOVERED, FORMAT_VERSION, KeptFile, Root, kind, namespace_and_key,
@@ -130,13 +130,7 @@ pub(crate) fn inspect(environment: &Environment, path: &Path, to: &mut dyn Write
     if let Some(damage) = content.other_copy {
         line(format!("the other copy: {damage}"))?;
     }
-    let home = crate::database::Home {
-        file_system: environment.file_system.clone(),
-        folder: path.to_path_buf(),
-        store: marker.store,
-        writable: false,
-        cache: environment.cache.clone(),
-    };
+    let home = Home::new(environment, path, marker.store, false, &tuning);
     let database = Database::open(&home, root.file, &tuning, None, root.shape)?;
     line(format!(
         "{}: {}, blocks of {}, {} bytes allocated",

@@ -78,13 +78,7 @@ fn fill(
     tuning: Tuning,
     (store, held): (StoreId, Box<dyn FileLock>),
 ) -> Result<Arc<Core>> {
-    let home = Home {
-        file_system: environment.file_system.clone(),
-        folder: path.to_path_buf(),
-        store,
-        writable: true,
-        cache: tuning.cache_of(environment),
-    };
+    let home = Home::new(environment, path, store, true, &tuning);
     let file = FileRef {
         number: FileNumber(1),
         salt: environment.randomness.next_u64(),
@@ -97,15 +91,7 @@ fn fill(
         FORMAT_VERSION,
         &made.root.encode(),
     )?;
-    let maintenance = Maintenance {
-        root: made.root,
-        superblock,
-        header: made.header,
-        header_end: 0,
-        sealed_at: None,
-        packed_at: None,
-        read_to: 0,
-    };
+    let maintenance = Maintenance::new(made.root, superblock, made.header);
     assemble(
         environment,
         home,
@@ -204,13 +190,7 @@ pub(crate) fn attach(
     (held, writable): (Box<dyn FileLock>, bool),
 ) -> Result<Arc<Core>> {
     let (superblock, root) = read_root(environment, path, store)?;
-    let home = Home {
-        file_system: environment.file_system.clone(),
-        folder: path.to_path_buf(),
-        store,
-        writable,
-        cache: tuning.cache_of(environment),
-    };
+    let home = Home::new(environment, path, store, writable, &tuning);
     let end = root.clean.then_some(root.end);
     // What only reads goes on without the file's first block; an opening does not.
     let shape = root.shape.filter(|_| !writable);
@@ -271,13 +251,9 @@ pub(crate) fn newest_state(
         root.spare_header = 0;
     }
     Ok(Maintenance {
-        root,
-        superblock,
-        header,
         header_end: offset + record.total_bytes(database.log.geometry().alignment),
-        sealed_at: None,
-        packed_at: None,
         read_to: root.end,
+        ..Maintenance::new(root, superblock, header)
     })
 }
 

@@ -108,13 +108,7 @@ pub(crate) fn repair(
         environment,
         marker: &marker,
         tuning,
-        home: Home {
-            file_system: environment.file_system.clone(),
-            folder: path.to_path_buf(),
-            store: marker.store,
-            writable: true,
-            cache: environment.cache.clone(),
-        },
+        home: Home::new(environment, path, marker.store, true, &tuning),
         report: CheckReport::default(),
     };
     let (file, superblock) = repair.choose_file()?;
@@ -384,15 +378,7 @@ impl Repair<'_> {
             Some((superblock, _)) => superblock,
             None => self.new_superblock(),
         };
-        let maintenance = Maintenance {
-            root,
-            superblock,
-            header,
-            header_end: 0,
-            sealed_at: None,
-            packed_at: None,
-            read_to: 0,
-        };
+        let maintenance = Maintenance::new(root, superblock, header);
         let core = assemble(
             self.environment,
             self.home.clone(),
@@ -439,13 +425,8 @@ impl Repair<'_> {
         reads_back(root.spare_header)?;
         let (.., header) = reads_back(root.header)?;
         let proven = Maintenance {
-            root,
-            superblock: self.new_superblock(),
-            header,
             header_end: root.end,
-            sealed_at: None,
-            packed_at: None,
-            read_to: 0,
+            ..Maintenance::new(root, self.new_superblock(), header)
         };
         drop(maintenance);
         let core = assemble(self.environment, home, tuning, database, proven, None)?;
