@@ -30,7 +30,7 @@ use cambium_api::{CheckReport, Finding, FindingKind, Progress, ProgressSink};
 use cambium_base::hash::sip13;
 use cambium_base::{Error, Result, Value};
 use cambium_index::NodeAddress;
-use cambium_storage::scan::{LogScanner, Scanned, ScannedRecord, SessionRule};
+use cambium_storage::scan::{LogScanner, Scanned, ScannedRecord};
 
 use crate::buffer::DeletedRange;
 use crate::core::Core;
@@ -260,14 +260,9 @@ impl Pass<'_> {
     ) -> Result<()> {
         let database = self.view.database.clone();
         let until = header.replay_from;
-        let mut scanner = LogScanner::new(
-            &**database.log.file(),
-            *database.log.seed(),
-            *database.log.geometry(),
-            SessionRule::NeverLower,
-            database.log.begin(),
-            database.log.end(),
-        )?;
+        let mut scanner = database
+            .log
+            .scan(database.log.begin(), database.log.end())?;
         let mut count = 0u64;
         while let Some(scanned) = scanner.next()? {
             let record = match scanned {

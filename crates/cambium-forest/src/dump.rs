@@ -8,7 +8,7 @@ use cambium_api::OptionValues;
 use cambium_base::hexdump::readable;
 use cambium_base::{Error, Result};
 use cambium_io::{Environment, LockMode};
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::scan::Scanned;
 use cambium_storage::store_lock::lock_store;
 use cambium_storage::superblock;
 
@@ -155,14 +155,7 @@ fn inspect_log(
     root: &Root,
     line: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<()> {
-    let mut scanner = LogScanner::new(
-        &**database.log.file(),
-        *database.log.seed(),
-        *database.log.geometry(),
-        SessionRule::NeverLower,
-        begin,
-        u64::MAX,
-    )?;
+    let mut scanner = database.log.scan(begin, u64::MAX)?;
     while let Some(scanned) = scanner.next()? {
         let record = match scanned {
             Scanned::Fault(fault) => {

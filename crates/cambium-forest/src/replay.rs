@@ -8,7 +8,7 @@ use cambium_api::{Progress, ProgressSink};
 use cambium_base::Result;
 use cambium_io::sync::atomic::Ordering;
 use cambium_storage::record::RecordHeader;
-use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord, SessionRule};
+use cambium_storage::scan::{LogScanner, ScanFault, Scanned, ScannedRecord};
 
 use crate::buffer::{DeletedRange, Insert, KeptMoments, Version};
 use crate::core::{Core, Maintenance};
@@ -167,14 +167,7 @@ impl Core {
     ) -> Result<Tail> {
         let mut tail = Tail::default();
         let mut part = Part::default();
-        let mut scanner = LogScanner::new(
-            &**database.log.file(),
-            *database.log.seed(),
-            *database.log.geometry(),
-            SessionRule::NeverLower,
-            start.offset,
-            u64::MAX,
-        )?;
+        let mut scanner = database.log.scan(start.offset, u64::MAX)?;
         if start.reader.is_some_and(|rule| rule.until_zeros) {
             scanner = scanner.until_zeros();
         }

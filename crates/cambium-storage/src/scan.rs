@@ -11,7 +11,7 @@ use cambium_base::checksum::{ChecksumSeed, crc32c, crc32c_append};
 use cambium_base::{Error, Result};
 use cambium_io::File;
 
-use crate::log::LogGeometry;
+use crate::log::{LogFile, LogGeometry};
 use crate::record::{MOST_RECORD_HEADER_BYTES, NotARecord, RecordHeader};
 
 /// Bytes of a payload that come with a scanned record.
@@ -91,6 +91,22 @@ pub struct LogScanner<'a> {
 const WINDOW_BYTES: usize = 256 << 10;
 /// Of a window after a place that was skipped; doubled with each read.
 const LEAST_WINDOW_BYTES: usize = 4 << 10;
+
+impl LogFile {
+    /// Scans what the file has of the log, by whichever sessions, from `from`, a record's start
+    /// or a block boundary, to `until` or the end of the file.
+    pub fn scan(&self, from: u64, until: u64) -> Result<LogScanner<'_>> {
+        let rule = SessionRule::NeverLower;
+        LogScanner::new(
+            &**self.file(),
+            *self.seed(),
+            *self.geometry(),
+            rule,
+            from,
+            until,
+        )
+    }
+}
 
 impl<'a> LogScanner<'a> {
     /// Scans from `from`, a record's start or a block boundary, to `until` or

@@ -6,7 +6,7 @@
 //! - else at a batch of another opening before which the log has no tombstone.
 
 use cambium_base::Result;
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::scan::Scanned;
 
 use super::Tail;
 use crate::core::{Core, Maintenance, lock};
@@ -101,14 +101,7 @@ impl Core {
         if place >= end {
             return Ok(None);
         }
-        let mut scanner = LogScanner::new(
-            &**database.log.file(),
-            *database.log.seed(),
-            *database.log.geometry(),
-            SessionRule::NeverLower,
-            place,
-            end,
-        )?;
+        let mut scanner = database.log.scan(place, end)?;
         while let Some(scanned) = scanner.next()? {
             if let Scanned::Record(record) = scanned {
                 return Ok(Some(Tail {
@@ -132,14 +125,7 @@ impl Core {
         wanted: u64,
         most: u64,
     ) -> Result<Option<(u64, u64)>> {
-        let mut scanner = LogScanner::new(
-            &**database.log.file(),
-            *database.log.seed(),
-            *database.log.geometry(),
-            SessionRule::NeverLower,
-            database.log.begin(),
-            most,
-        )?;
+        let mut scanner = database.log.scan(database.log.begin(), most)?;
         let mut next = None;
         let mut found = None;
         while let Some(Scanned::Record(record)) = scanner.next()? {

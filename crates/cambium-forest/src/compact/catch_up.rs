@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cambium_base::Result;
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::scan::Scanned;
 
 use super::Compaction;
 use super::place::Appending;
@@ -286,14 +286,7 @@ impl Core {
         slice: u64,
     ) -> Result<(Newest, Option<DeletedRange>)> {
         let from = compaction.source.view.database.clone();
-        let mut scanner = LogScanner::new(
-            &**from.log.file(),
-            *from.log.seed(),
-            *from.log.geometry(),
-            SessionRule::NeverLower,
-            compaction.caught_up,
-            until,
-        )?;
+        let mut scanner = from.log.scan(compaction.caught_up, until)?;
         scanner.resume_sessions(compaction.session);
         let names = self.view.load().names.clone();
         let mut newest = Newest::new();
