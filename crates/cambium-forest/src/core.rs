@@ -143,6 +143,16 @@ impl Maintenance {
             read_to: 0,
         }
     }
+
+    /// Writes what the root says to the copy of the superblock that does not count.
+    pub fn write_root(&mut self) -> Result<()> {
+        self.superblock.write(&self.root.encode())
+    }
+
+    /// The same to both copies: neither leads to an older state from then on.
+    pub fn write_root_twice(&mut self) -> Result<()> {
+        self.superblock.write_both(&self.root.encode())
+    }
 }
 
 /// Where the log says what is synced: no sync covers it.

@@ -37,7 +37,7 @@ use cambium_io::{LockMode, pipeline};
 use crate::addresses::Known;
 use crate::buffer::Buffer;
 use crate::cleaning::{Moves, Tail};
-use crate::core::{Core, Maintenance, lock};
+use crate::core::{Core, Maintenance, Writer, lock};
 use crate::database::{Database, RunExtent};
 use crate::document::DocumentAddress;
 use crate::format::{DatabaseHeader, NamespaceRoot, Root, header_record};
@@ -237,18 +237,7 @@ impl Core {
         if view.active.is_empty() {
             return Ok(None);
         }
-        view.database
-            .log
-            .flush()
-            .map_err(|error| self.health.unless_full(error))?;
-        let point = SealPoint {
-            sequence: writer.next_sequence - 1,
-            replay_from: view.database.log.end(),
-            session: writer.session,
-        };
-        view.database
-            .marks
-            .note_flush(writer.place(point.replay_from));
+        let point = self.seal_point(&writer, &view.database)?;
         self.change_view(|view| View {
             active: Arc::default(),
             sealed: Some(view.active.clone()),
@@ -256,6 +245,18 @@ impl Core {
         });
         maintenance.sealed_at = Some(point);
         Ok(Some((view.active.clone(), point)))
+    }
+
+    /// Where the log ends now, everything before it handed over: a flush begins.
+    pub fn seal_point(&self, writer: &Writer, database: &Database) -> Result<SealPoint> {
+        self.flush_log(&database.log)?;
+        let end = database.log.end();
+        database.marks.note_flush(writer.place(end));
+        Ok(SealPoint {
+            sequence: writer.next_sequence - 1,
+            replay_from: end,
+            session: writer.session,
+        })
     }
 
     /// Applies changes to the tries, and moves what lives in the tail.
@@ -502,12 +503,10 @@ impl Core {
             .fetch_max(appended.sequence, Ordering::AcqRel);
         let before = maintenance.root;
         maintenance.root.name(&appended, database);
-        let payload = maintenance.root.encode();
-        let superblock = &mut maintenance.superblock;
         let written = match copies {
-            Copies::One => superblock.write(&payload),
+            Copies::One => maintenance.write_root(),
             // No replay brings back what it says: the older copy must lead there too.
-            Copies::Two => superblock.write_both(&payload),
+            Copies::Two => maintenance.write_root_twice(),
         };
         if let Err(error) = written {
             maintenance.root = before;

@@ -183,10 +183,7 @@ impl Core {
         let snapshot = find(&maintenance, name)?.clone();
         let mut writer = lock(&self.writer);
         let view = self.view.load_full();
-        view.database
-            .log
-            .flush()
-            .map_err(|error| self.health.unless_full(error))?;
+        self.flush_log(&view.database.log)?;
         self.sync_log(&view.database)?;
         let roots = Roots {
             sequence: writer.next_sequence,
@@ -241,8 +238,7 @@ impl Core {
         let before = maintenance.root;
         maintenance.root.name(&appended, &view.database);
         // Both copies: losing one later must not bring back what was undone.
-        let payload = maintenance.root.encode();
-        if let Err(error) = maintenance.superblock.write_both(&payload) {
+        if let Err(error) = maintenance.write_root_twice() {
             maintenance.root = before;
             return Err(self.health.poison(error));
         }

@@ -446,9 +446,8 @@ impl Core {
         }
         lock(&self.maintenance).superblock.confirm_named()?;
         let mut maintenance = lock(&self.maintenance);
-        let payload = maintenance.root.encode();
         // The other copy may name a file that goes now.
-        maintenance.superblock.write(&payload)?;
+        maintenance.write_root()?;
         drop(maintenance);
         put_away(file_system, &leftovers)
     }

@@ -89,10 +89,8 @@ impl Core {
         }
         maintenance.root.clean = false;
         maintenance.root.end = 0;
-        let payload = maintenance.root.encode();
         maintenance
-            .superblock
-            .write(&payload)
+            .write_root()
             .map_err(|error| self.health.unless_full(error))?;
         lock(&self.writer).session = maintenance.root.session;
         Ok(())
@@ -159,10 +157,8 @@ impl Core {
         self.sync_header(database)?;
         maintenance.root.name(&appended, database);
         maintenance.header = header;
-        let payload = maintenance.root.encode();
         maintenance
-            .superblock
-            .write_both(&payload)
+            .write_root_twice()
             .map_err(|error| self.health.unless_full(error))?;
         self.visible.store(base, Ordering::Release);
         self.session_begun.store(true, Ordering::Release);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use cambium_base::{Result, SequenceNumber};
 use cambium_io::sync::MutexGuard;
 use cambium_io::sync::atomic::Ordering;
+use cambium_storage::log::LogFile;
 use cambium_storage::record::{RecordHeader, most_record_bytes};
 
 use crate::core::{Core, Mark, Writer, lock};
@@ -84,6 +85,12 @@ impl Core {
         let covered = if is_current { last.max(all) } else { last };
         self.synced_through.fetch_max(covered, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Hands over what a log has buffered; any failure but one for lack of space stops all
+    /// writes.
+    pub fn flush_log(&self, log: &LogFile) -> Result<()> {
+        log.flush().map_err(|error| self.health.unless_full(error))
     }
 
     /// Syncs a database file; a failure stops all writes.

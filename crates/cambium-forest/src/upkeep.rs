@@ -130,10 +130,7 @@ impl Core {
             let writer = lock(&self.writer);
             (writer.next_sequence - 1, writer.session)
         };
-        view.database
-            .log
-            .flush()
-            .map_err(|error| self.health.unless_full(error))?;
+        self.flush_log(&view.database.log)?;
         if maintenance.header.sequence != sequence {
             let header = DatabaseHeader {
                 sequence,
@@ -151,15 +148,11 @@ impl Core {
         let before = maintenance.root;
         maintenance.root.clean = true;
         maintenance.root.end = self.synced_end(&view.database);
-        let payload = maintenance.root.encode();
         // The clean mark goes to both copies: an older one would be replayed
         // from an offset that the next session has passed.
-        maintenance
-            .superblock
-            .write_both(&payload)
-            .map_err(|error| {
-                maintenance.root = before;
-                self.health.unless_full(error)
-            })
+        maintenance.write_root_twice().map_err(|error| {
+            maintenance.root = before;
+            self.health.unless_full(error)
+        })
     }
 }

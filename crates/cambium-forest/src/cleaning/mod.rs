@@ -52,7 +52,6 @@ use crate::core::{Core, Maintenance, lock};
 use crate::counters::of;
 use crate::database::Database;
 use crate::document::OFFSET_LIMIT;
-use crate::flush::SealPoint;
 use crate::format::DatabaseHeader;
 use crate::pieces::Source;
 use crate::seeded_bug::SeededBug;
@@ -262,15 +261,7 @@ impl Core {
             if view.is_buffered() {
                 return Ok(false);
             }
-            let log = &view.database.log;
-            log.flush()
-                .map_err(|error| self.health.unless_full(error))?;
-            view.database.marks.note_flush(writer.place(log.end()));
-            SealPoint {
-                sequence: writer.next_sequence - 1,
-                replay_from: log.end(),
-                session: writer.session,
-            }
+            self.seal_point(&writer, &view.database)?
         };
         let tail = self.plan_cleaning(maintenance, &self.view.load())?;
         if let Some(cleaned) = tail {

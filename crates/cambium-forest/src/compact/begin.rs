@@ -114,10 +114,8 @@ impl Core {
     fn next_file(&self, maintenance: &mut Maintenance) -> Result<FileRef> {
         let number = FileNumber(maintenance.root.next_file);
         maintenance.root.next_file += 1;
-        let payload = maintenance.root.encode();
         maintenance
-            .superblock
-            .write(&payload)
+            .write_root()
             .map_err(|error| self.health.unless_full(error))?;
         Ok(FileRef {
             number,

@@ -182,8 +182,7 @@ impl Core {
     /// Hands everything over, and answers where the log ends.
     pub(super) fn end_of_writes(&self, compaction: &Compaction, _: &Writer) -> Result<u64> {
         let log = &compaction.source.view.database.log;
-        log.flush()
-            .map_err(|error| self.health.unless_full(error))?;
+        self.flush_log(log)?;
         Ok(log.end())
     }
 

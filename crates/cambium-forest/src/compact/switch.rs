@@ -151,12 +151,10 @@ impl Core {
         maintenance.root.file = database.file;
         maintenance.root.keeps_damaged = false;
         maintenance.root.name(appended, database);
-        let payload = maintenance.root.encode();
         // Both copies: an older one must not bring the old file back. After a
         // failure the next open may take either file: no more writes.
         maintenance
-            .superblock
-            .write_both(&payload)
+            .write_root_twice()
             .map_err(|error| self.health.poison(error))
     }
 }

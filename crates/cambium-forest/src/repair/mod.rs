@@ -454,8 +454,7 @@ impl Repair<'_> {
         file_system.rename(part, &path)?;
         file_system.sync_directory(&self.home.folder)?;
         maintenance.root.keeps_damaged = !self.report.is_sound();
-        let payload = maintenance.root.encode();
-        maintenance.superblock.write_both(&payload)?;
+        maintenance.write_root_twice()?;
         file_system.sync_directory(&self.home.folder)
     }
 
