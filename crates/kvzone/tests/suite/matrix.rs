@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{assert_has, folder, matrix, read, text, units};
+use crate::harness::{assert_has, folder, kvzone, matrix, read, text, units, words};
 
 #[test]
 fn what_was_measured_is_kept_and_gone_on_with() {
@@ -51,7 +51,6 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
         (&["--stores", "forset"][..], "near it: forest"),
         (&["--programs", "mian"], "near it: main"),
         (&["--sizes", "100:1000000000000"], "available"),
-        (&["--budget", "1KiB"], "1MiB at least"),
     ] {
         let refused = matrix(folder.path(), arguments);
         let told = text(&refused.stderr);
@@ -61,4 +60,7 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
         );
         assert!(!folder.path().join("matrix.json").exists());
     }
+    let refused = kvzone(folder.path(), &words("matrix --quick --budget 1KiB"));
+    assert_eq!(refused.status.code(), Some(2));
+    assert_has(&text(&refused.stderr), "1MiB at least");
 }
