@@ -47,6 +47,7 @@ test: preflight ## Run everything that continuous integration runs
 	CARGO=$(CARGO) JOBS=$(JOBS) .ci/features
 	CARGO=$(CARGO) JOBS=$(JOBS) .ci/targets
 	RUSTDOCFLAGS="$(RUSTDOCFLAGS)" $(CARGO) doc -j$(JOBS) --quiet --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="$(RUSTDOCFLAGS)" $(CARGO) doc -j$(JOBS) --quiet --package cambium-testkit --features suites --no-deps
 	$(CARGO) test -j$(JOBS) --workspace --lib --bins --tests
 	$(CARGO) test -j$(JOBS) --workspace --doc
 	.ci/installed "$${CARGO_TARGET_DIR:-target}/debug/deps"

@@ -19,6 +19,7 @@
 //! | [`threads`] | several threads under a seeded scheduler, crashed anywhere |
 //! | [`subject`] | an engine with the options it is tested under |
 #![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "suites"), allow(rustdoc::broken_intra_doc_links))]
 #![cfg(feature = "suites")]
 
 pub mod broken;
