@@ -207,8 +207,8 @@ impl Database {
         call(&self.store)
     }
 
-    /// Holds other writers of long keys off.
-    fn turn(&self) -> MutexGuard<'_, ()> {
+    /// Holds other writers of long keys off, for as long as what this answers lives.
+    pub fn turn(&self) -> MutexGuard<'_, ()> {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

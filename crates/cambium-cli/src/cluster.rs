@@ -256,8 +256,10 @@ fn change(
 ) -> Result<Status, Failure> {
     let mut changes = plan(command, &seen.view).map_err(Failure::negative)?;
     if let ClusterCommand::Drain { node } | ClusterCommand::Remove { node, .. } = command {
-        // The controller must not give it a chain that lacks a copy.
+        // The controller gives it no chain from now on. It may have done so since the last look.
         registry.retire(node, true)?;
+        seen = registry.read(meta)?;
+        changes = plan(command, &seen.view).map_err(Failure::negative)?;
     }
     let mut done = 0;
     for attempt in 1.. {

@@ -1,5 +1,6 @@
 //! `Transaction`: reads and writes of one moment, which take effect together.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use cambium::{Direction, Entry, Result, Savepoint, TransactionView, limits};
@@ -20,6 +21,9 @@ const AT_ONCE: usize = 256;
 pub struct Transaction {
     begun: Mutex<Option<cambium::Transaction>>,
     view: TransactionView,
+    database: Shared,
+    /// It has changed a key whose entry longer ones may share.
+    has_long: AtomicBool,
     prefix: Vec<u8>,
     sync: bool,
 }
@@ -39,6 +43,8 @@ impl Transaction {
         Ok(Transaction {
             view: TransactionView::clone(&begun),
             begun: Mutex::new(Some(begun)),
+            database: database.clone(),
+            has_long: AtomicBool::new(false),
             prefix,
             sync,
         })
@@ -65,10 +71,21 @@ impl Transaction {
         call: impl Send + FnOnce(&TransactionView) -> Result<T>,
     ) -> PyResult<T> {
         let view = self.view()?;
+        if long_keys::may_share(key) {
+            self.has_long.store(true, Ordering::Relaxed);
+        }
         ask(py, || {
             long_keys::check_single(key, |key| view.get(key))?;
             call(view)
         })
+    }
+
+    fn commit_begun(&self, begun: cambium::Transaction) -> Result<()> {
+        // A writer of a longer key has read the entry, and would write it over the commit's.
+        let is_long = self.has_long.load(Ordering::Relaxed);
+        let _turn = is_long.then(|| self.database.turn());
+        let committed = begun.with_durability(durability(self.sync)).commit();
+        committed.map(drop)
     }
 
     fn end(&self) -> Option<cambium::Transaction> {
@@ -176,12 +193,7 @@ impl Transaction {
 
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let begun = self.end().ok_or_else(|| closed("transaction"))?;
-        ask(py, || {
-            begun
-                .with_durability(durability(self.sync))
-                .commit()
-                .map(drop)
-        })
+        ask(py, || self.commit_begun(begun))
     }
 
     fn roll_back(&self, py: Python<'_>) {
@@ -230,10 +242,7 @@ impl Transaction {
         let has_failed = exception.next().is_some_and(|class| !class.is_none());
         let begun = self.end();
         ask(py, || match begun {
-            Some(begun) if !has_failed => begun
-                .with_durability(durability(self.sync))
-                .commit()
-                .map(drop),
+            Some(begun) if !has_failed => self.commit_begun(begun),
             // Ended within the block, or to be forgotten.
             _ => Ok(()),
         })

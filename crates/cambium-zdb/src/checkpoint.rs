@@ -36,7 +36,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cambium_base::{FileNumber, Result};
-use cambium_io::sync::atomic::Ordering;
+use cambium_io::sync::atomic::{AtomicBool, Ordering};
 
 use crate::core::{Core, Maintenance, lock};
 use crate::data_file::DataFile;
@@ -72,25 +72,32 @@ struct Moment {
 impl Core {
     /// Runs a checkpoint now; `Closed` where a close came before.
     pub fn checkpoint(&self) -> Result<()> {
-        let mut maintenance = lock(&self.maintenance);
+        self.write_index(&mut lock(&self.maintenance))
+    }
+
+    fn write_index(&self, maintenance: &mut Maintenance) -> Result<()> {
         self.health.check_open()?;
         if self.has_obsolete_history() {
-            self.begin_session_locked(&mut maintenance)?;
+            self.begin_session_locked(maintenance)?;
         }
-        self.checkpoint_locked(&mut maintenance, false)
+        self.checkpoint_locked(maintenance, false)
     }
 
     /// Runs the checkpoint that is due: of the index, or of the commit logs alone. False if
     /// none is.
     pub fn checkpoint_if_due(&self) -> Result<bool> {
-        if self.index_due.load(Ordering::Acquire) {
-            self.checkpoint()?;
-        } else if self.commit_log_due.load(Ordering::Acquire) {
-            let mut maintenance = lock(&self.maintenance);
+        let is_due = |due: &AtomicBool| due.load(Ordering::Acquire);
+        if !is_due(&self.index_due) && !is_due(&self.commit_log_due) {
+            return Ok(false);
+        }
+        // An index that another thread failed to write goes first: it knows keys that no data
+        // file has.
+        let mut maintenance = lock(&self.maintenance);
+        if is_due(&self.index_due) {
+            self.write_index(&mut maintenance)?;
+        } else if is_due(&self.commit_log_due) {
             self.health.check_open()?;
             self.empty_commit_logs(&mut maintenance)?;
-        } else {
-            return Ok(false);
         }
         Ok(true)
     }
@@ -190,6 +197,13 @@ impl Core {
     ) -> Result<u64> {
         let settled = clean.then_some(&mut moment.ends);
         let durable_sequence = self.sync_data_files(settled)?;
+        // Either copy may be lost, also while images are written over: both name those that count.
+        if !moment.images.is_empty() && maintenance.has_one_copy {
+            let payload = maintenance.catalog.encode();
+            let written = maintenance.superblock.write(&payload);
+            written.map_err(|error| self.health.unless_full(error))?;
+            maintenance.has_one_copy = false;
+        }
         self.write_images(&mut moment.images)?;
         let before = maintenance.catalog.clone();
         let catalog = &mut maintenance.catalog;
@@ -245,6 +259,7 @@ impl Core {
             maintenance.catalog = before;
             return Err(self.health.unless_full(error));
         }
+        maintenance.has_one_copy = !clean;
         for image in &moment.images {
             image.table.piece_mut(image.piece).on_disk = image.written;
         }

@@ -99,6 +99,8 @@ pub(crate) struct Core {
 pub(crate) struct Maintenance {
     pub catalog: Catalog,
     pub superblock: Superblock,
+    /// One copy of it alone may name the images of the index that count.
+    pub has_one_copy: bool,
     /// Places that a compaction has switched to a new file since the last
     /// checkpoint: the catalog names the old file until the next one.
     pub switched: Vec<Switched>,

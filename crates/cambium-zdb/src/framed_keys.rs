@@ -38,11 +38,12 @@ impl Core {
         if writer.framed.is_empty() {
             return Ok(());
         }
+        // Not the first unsynced file: a compaction may have replaced that one.
         let tables = self.open_tables();
-        let any = tables.first().map(|table| table.current_file(0));
-        let Some(file) = writer.dirty.first().cloned().or(any) else {
+        let Some(file) = tables.first().map(|table| table.current_file(0)) else {
             return Ok(());
         };
+        self.mark_dirty(writer, &file, false);
         // A damaged block does not take an entry and its key.
         file.log.pad_to_block();
         let header = RecordHeader {
@@ -62,7 +63,6 @@ impl Core {
             self.counters.log_bytes.fetch_add(bytes, Ordering::Relaxed);
         }
         writer.framed.clear();
-        self.mark_dirty(writer, &file, false);
         Ok(())
     }
 }

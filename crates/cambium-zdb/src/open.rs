@@ -122,6 +122,7 @@ fn fill(
     let maintenance = Maintenance {
         catalog,
         superblock,
+        has_one_copy: false,
         switched: Vec::new(),
         obsolete: Vec::new(),
         other_copy: None,
@@ -282,6 +283,7 @@ fn attach_to(
     let maintenance = Maintenance {
         catalog,
         superblock,
+        has_one_copy: false,
         switched: Vec::new(),
         obsolete: Vec::new(),
         other_copy: content.other_copy,

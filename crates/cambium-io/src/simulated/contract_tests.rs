@@ -188,3 +188,40 @@ fn a_simulated_world_advances_only_when_somebody_sleeps() {
     let same_again = Environment::memory().randomness.next_u64();
     assert_eq!(environment.randomness.next_u64(), same_again);
 }
+
+/// Threads that make a lock file at the same time make one.
+#[test]
+fn one_of_two_threads_gets_a_lock_whose_file_neither_finds() {
+    both(|files| {
+        for round in 0..500 {
+            let path = std::path::PathBuf::from(format!("/lock{round}"));
+            let start = std::sync::Barrier::new(2);
+            let take = || {
+                start.wait();
+                files.lock(&path, LockMode::Exclusive).ok()
+            };
+            let locks = std::thread::scope(|scope| {
+                let other = scope.spawn(take);
+                [take(), other.join().unwrap()]
+            });
+            let taken = locks.iter().filter(|lock| lock.is_some()).count();
+            assert_eq!(taken, 1, "round {round}");
+        }
+    });
+}
+
+#[test]
+fn files_in_memory_are_gone_with_their_last_name_and_handle() {
+    let disk = SimulatedDisk::memory();
+    let path = Path::new("/file");
+    for _ in 0..3 {
+        let file = disk.open(path, OpenOptions::CREATE_NEW).unwrap();
+        file.write_at(&[7; 10], 0).unwrap();
+        disk.remove(path).unwrap();
+        let mut found = [0; 10];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!((found, disk.kept_files()), ([7; 10], 1));
+        drop(file);
+        assert_eq!(disk.kept_files(), 0);
+    }
+}

@@ -89,6 +89,12 @@ impl SimulatedDisk {
         }
     }
 
+    /// Files whose bytes are kept, with a name or without.
+    #[cfg(test)]
+    pub(super) fn kept_files(&self) -> usize {
+        self.shared.lock().nodes.len()
+    }
+
     /// Runs a change of names between its probe, its faults and the trace.
     fn name_operation(
         &self,
@@ -103,31 +109,36 @@ impl SimulatedDisk {
         run(&mut state)
     }
 
-    fn open_node(&self, path: &Path, options: OpenOptions) -> Result<u64> {
-        let found = self.shared.lock().cached_names.get(path);
-        match found {
+    /// The file of a path, and the state under whose lock it was found or made.
+    fn open_node(&self, path: &Path, options: OpenOptions) -> Result<(u64, MutexGuard<'_, State>)> {
+        let mut state = self.shared.lock();
+        let makes = options.create || options.create_new;
+        if makes && state.cached_names.get(path).is_none() {
+            drop(state);
+            self.probe(Moment::BeforeOperation);
+            state = self.shared.lock();
+        }
+        let node = match state.cached_names.get(path) {
             Some(Entry::Directory) => Err(refuse("open", path, ErrorKind::IsADirectory)),
             Some(Entry::File(_)) if options.create_new => {
                 Err(refuse("open", path, ErrorKind::AlreadyExists))
             }
             Some(Entry::File(node)) => Ok(node),
-            None if options.create || options.create_new => {
-                self.probe(Moment::BeforeOperation);
-                let mut state = self.shared.lock();
+            None if makes => {
                 state.cached_names.check_parent("create", path)?;
                 state.admit(Event::Create, "create", path)?;
                 Ok(state.link(path))
             }
             None => Err(refuse("open", path, ErrorKind::NotFound)),
-        }
+        };
+        Ok((node?, state))
     }
 }
 
 impl FileSystem for SimulatedDisk {
     fn open(&self, path: &Path, options: OpenOptions) -> Result<Arc<dyn File>> {
         let plain = normalize(path);
-        let node = self.open_node(&plain, options)?;
-        let mut state = self.shared.lock();
+        let (node, mut state) = self.open_node(&plain, options)?;
         let length = state.node(node).map_or(0, |node| node.cached.length());
         if options.truncate && length > 0 && state.sector_bytes(node) == 0 {
             state.admit(Event::SetLength, "truncate", &plain)?;
@@ -289,8 +300,7 @@ impl FileSystem for SimulatedDisk {
 
     fn lock(&self, path: &Path, mode: LockMode) -> Result<Box<dyn FileLock>> {
         let plain = normalize(path);
-        let node = self.open_node(&plain, opened_for_lock(mode))?;
-        let mut state = self.shared.lock();
+        let (node, mut state) = self.open_node(&plain, opened_for_lock(mode))?;
         if !state.locks.entry(node).or_default().take(mode) {
             return Err(locked(path, state.node(node).map(|node| &node.cached)));
         }

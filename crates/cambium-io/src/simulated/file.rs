@@ -393,12 +393,6 @@ impl AppendWindow for SimulatedWindow {
 
 impl Drop for SimulatedFile {
     fn drop(&mut self) {
-        let mut state = self.disk.shared.lock();
-        if let Some(count) = state.handles.get_mut(&self.node) {
-            *count -= 1;
-            if *count == 0 {
-                state.handles.remove(&self.node);
-            }
-        }
+        self.disk.shared.lock().let_go(self.node);
     }
 }

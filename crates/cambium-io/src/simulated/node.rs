@@ -286,6 +286,16 @@ pub(super) enum NameAction {
     },
 }
 
+impl NameAction {
+    /// True if a file may have a name less afterwards.
+    pub(super) fn may_remove(&self) -> bool {
+        !matches!(
+            self,
+            NameAction::Link { .. } | NameAction::MakeDirectory { .. }
+        )
+    }
+}
+
 /// A change of a name that is pending until `folder` is synced.
 #[derive(Clone, Debug)]
 pub(super) struct NameChange {

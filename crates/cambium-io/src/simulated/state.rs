@@ -150,7 +150,25 @@ impl State {
             action,
         };
         change.apply(Arc::make_mut(&mut self.cached_names));
-        self.name_changes.push(change);
+        if !self.cache_only {
+            self.name_changes.push(change);
+        } else if change.action.may_remove() {
+            self.collect();
+        }
+    }
+
+    /// A handle is gone.
+    pub(super) fn let_go(&mut self, node: u64) {
+        let Some(count) = self.handles.get_mut(&node) else {
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.handles.remove(&node);
+            if self.cache_only && !self.cached_names.files().any(|named| named == node) {
+                self.nodes.remove(&node);
+            }
+        }
     }
 
     /// Makes the names of a folder durable.

@@ -173,6 +173,9 @@ impl Keyspace {
                     Ok(Some(entry)) if entry.expires == Some(moment) => {
                         self.expire(database, &key, &entry)
                     }
+                    Ok(_) if !self.view.is_ordered => {
+                        self.expiries.remove((moment, database, key));
+                    }
                     Ok(_) => {
                         let stale = layout::expiry_key(database, moment, &key);
                         self.view.overlay.delete(stale);

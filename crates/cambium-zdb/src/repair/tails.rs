@@ -196,7 +196,8 @@ fn accept_across_gaps(
         if first.sequence > expected.max(promised) {
             break;
         }
-        let was_framed = || tails.framed.contains_key(&first.sequence).then_some(1);
+        let is_framed = first.sequence <= promised && tails.framed.contains_key(&first.sequence);
+        let was_framed = || is_framed.then_some(1);
         let size = whole_batch(rest, first.sequence).or_else(was_framed);
         let batch = size.map(|size| &rest[..size]);
         let Some(batch) = batch.filter(|batch| batch.iter().all(&known)) else {
