@@ -24,7 +24,7 @@ use crate::output::print;
 
 /// How long one endpoint may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often a command looks at chains that others change at the same time, and how long after.
+/// A command looks so many times at chains that others change meanwhile, with this pause.
 const ATTEMPTS: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -167,7 +167,7 @@ pub fn run(arguments: &ClusterArguments) -> Result<Status, Failure> {
     }
 }
 
-/// What a command changes of a cluster as it is now.
+/// The chains that a command changes, of a cluster as it is now.
 fn plan(command: &ClusterCommand, view: &View) -> Result<Changes, String> {
     Ok(match command {
         ClusterCommand::Init(_)

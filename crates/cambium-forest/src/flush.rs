@@ -247,7 +247,7 @@ impl Core {
         Ok(Some((view.active.clone(), point)))
     }
 
-    /// Where the log ends now, everything before it handed over: a flush begins.
+    /// The place at which a flush begins: the log's end, with everything before it handed over.
     pub fn seal_point(&self, writer: &Writer, database: &Database) -> Result<SealPoint> {
         self.flush_log(&database.log)?;
         let end = database.log.end();

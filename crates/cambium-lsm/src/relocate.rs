@@ -25,7 +25,7 @@ use crate::entry::{Lookup, Moment};
 use crate::memtable::Memtable;
 use crate::tree::Tree;
 
-/// What became of an entry that [`Tree::relocate_all`] was given.
+/// The outcome for an entry that [`Tree::relocate_all`] was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relocation {
     /// The entry has the new value.

@@ -272,7 +272,7 @@ impl Version {
         files.filter(move |file| file.metadata.range.contains(key))
     }
 
-    /// What is wrong, and in which table, where tables of a level below 0 overlap.
+    /// Tables that overlap the one before them, in a level below 0, each with a line for people.
     pub fn overlaps(&self) -> impl Iterator<Item = (String, &Arc<TableFile>)> {
         let levels = self.levels.iter().enumerate().skip(1);
         let pairs = levels.flat_map(|(level, files)| {

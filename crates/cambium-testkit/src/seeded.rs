@@ -18,7 +18,7 @@
 use crate::broken::Breakage;
 use crate::crash::Failure;
 
-/// What engines rely on for space or for other processes, not for their data: files that stay
+/// Breaches that harm space or other processes, and not an engine's data: files that stay
 /// are no part of a store, and the end of a log is never taken from a length. That locks hold
 /// is the conformance suite's to see.
 pub const NOT_OF_DATA: [Breakage; 3] = [

@@ -9,7 +9,7 @@ use cambium_io::Environment;
 
 use crate::golden::contents;
 
-/// Where tests put a store.
+/// The folder of a test's store.
 pub const PATH: &str = "/store";
 
 /// Options of some lists; a later list changes what an earlier one says.

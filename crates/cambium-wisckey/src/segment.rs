@@ -11,7 +11,7 @@ use cambium_io::{Alignment, BlockCache, File, FileSystem, OpenOptions};
 use cambium_storage::file_header::{FileHeader, HEADER_BYTES};
 use cambium_storage::log::LogFile;
 use cambium_storage::record::RecordHeader;
-use cambium_storage::scan::{LogScanner, SessionRule};
+use cambium_storage::scan::LogScanner;
 
 use crate::format::{self, FORMAT_VERSION, MAGIC, SegmentKind, ValuePointer, kind};
 use crate::kept::{Keeper, KeptStretches, LARGEST_KEPT, UNIT_BYTES};
@@ -370,14 +370,8 @@ impl Segment {
 
     /// Reads its records in order, from one or a block's boundary up to `until`.
     pub fn scan(&self, from: u64, until: u64) -> Result<LogScanner<'_>> {
-        LogScanner::new(
-            &**self.log.file(),
-            *self.log.seed(),
-            *self.log.geometry(),
-            SessionRule::NeverLower,
-            from.max(self.log.geometry().first_offset),
-            until,
-        )
+        let first = self.log.geometry().first_offset;
+        self.log.scan(from.max(first), until)
     }
 
     /// Damage at a place of this file.

@@ -36,7 +36,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cambium_base::{FileNumber, Result};
-use cambium_io::sync::atomic::{AtomicBool, Ordering};
+use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, Maintenance, lock};
 use crate::data_file::DataFile;
@@ -83,19 +83,23 @@ impl Core {
         self.checkpoint_locked(maintenance, false)
     }
 
+    /// True if the index is to be written, or the commit logs are to be emptied.
+    pub fn is_checkpoint_due(&self) -> bool {
+        self.index_due.load(Ordering::Acquire) || self.commit_log_due.load(Ordering::Acquire)
+    }
+
     /// Runs the checkpoint that is due: of the index, or of the commit logs alone. False if
     /// none is.
     pub fn checkpoint_if_due(&self) -> Result<bool> {
-        let is_due = |due: &AtomicBool| due.load(Ordering::Acquire);
-        if !is_due(&self.index_due) && !is_due(&self.commit_log_due) {
+        if !self.is_checkpoint_due() {
             return Ok(false);
         }
         // An index that another thread failed to write goes first: it knows keys that no data
         // file has.
         let mut maintenance = lock(&self.maintenance);
-        if is_due(&self.index_due) {
+        if self.index_due.load(Ordering::Acquire) {
             self.write_index(&mut maintenance)?;
-        } else if is_due(&self.commit_log_due) {
+        } else if self.commit_log_due.load(Ordering::Acquire) {
             self.health.check_open()?;
             self.empty_commit_logs(&mut maintenance)?;
         }
@@ -113,8 +117,7 @@ impl Core {
         let emptied = synced.and_then(|durable_sequence| {
             maintenance.catalog.durable_sequence = durable_sequence;
             self.health.check_sound()?;
-            let payload = maintenance.catalog.encode();
-            let written = maintenance.superblock.write(&payload);
+            let written = maintenance.write_catalog();
             written.map_err(|error| self.health.unless_full(error))?;
             self.free_commit_logs(durable_sequence);
             Ok(())
@@ -199,8 +202,7 @@ impl Core {
         let durable_sequence = self.sync_data_files(settled)?;
         // Either copy may be lost, also while images are written over: both name those that count.
         if !moment.images.is_empty() && maintenance.has_one_copy {
-            let payload = maintenance.catalog.encode();
-            let written = maintenance.superblock.write(&payload);
+            let written = maintenance.write_catalog();
             written.map_err(|error| self.health.unless_full(error))?;
             maintenance.has_one_copy = false;
         }
@@ -243,7 +245,6 @@ impl Core {
         let obsolete = self.settle_past(catalog);
         maintenance.obsolete.extend(obsolete);
         catalog.traffic = self.counters.traffic();
-        let payload = catalog.encode();
         if let Err(failed) = self.health.check_sound() {
             maintenance.catalog = before;
             return Err(failed);
@@ -251,9 +252,9 @@ impl Core {
         // The clean mark goes to both copies: an older one would be replayed
         // from offsets that the next session has passed.
         let written = if clean {
-            maintenance.superblock.write_both(&payload)
+            maintenance.write_catalog_twice()
         } else {
-            maintenance.superblock.write(&payload)
+            maintenance.write_catalog()
         };
         if let Err(error) = written {
             maintenance.catalog = before;
@@ -367,10 +368,8 @@ impl Core {
             maintenance.switched.clear();
             return Ok(());
         }
-        let payload = maintenance.catalog.encode();
         maintenance
-            .superblock
-            .write(&payload)
+            .write_catalog()
             .map_err(|error| self.health.unless_full(error))?;
         maintenance.switched.clear();
         let obsolete = std::mem::take(&mut maintenance.obsolete);

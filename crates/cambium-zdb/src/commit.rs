@@ -196,7 +196,9 @@ impl Core {
     ) -> Result<u64> {
         let shares = self.reserve(writer, group)?;
         self.append(writer, group, &shares);
-        let frame = self.frame_for(writer, group, first);
+        let is_for_log = self.is_for_commit_log(group);
+        let frame = is_for_log.then(|| self.frame_for(writer, group, first));
+        let frame = frame.flatten();
         let written = self.hand_over(writer, group.durability, &shares, frame.is_some());
         if let Err(error) = written {
             return Err(self.take_back(writer, &shares, error));
@@ -206,7 +208,7 @@ impl Core {
                 .map_err(|error| self.health.poison(error))?;
             self.note_synced(writer, last);
         }
-        if self.is_for_commit_log(group) || splits_bucket(group.entries) {
+        if is_for_log || splits_bucket(group.entries) {
             note_keys(writer, group.entries, first);
         }
         Ok(shares.iter().map(|share| share.bytes).sum())
@@ -285,7 +287,7 @@ impl Core {
             && frame_bytes(group.entries) <= self.tuning.commit_group_bytes
     }
 
-    /// The frame for the commit log, if the group is for it and fits.
+    /// The frame of a group that is for the commit log, if it fits.
     fn frame_for(
         &self,
         writer: &mut Writer,
@@ -293,7 +295,7 @@ impl Core {
         first: u64,
     ) -> Option<(RecordHeader, Vec<u8>)> {
         let bytes = frame_bytes(group.entries);
-        if !self.is_for_commit_log(group) || !self.make_room_in_commit_log(writer, bytes) {
+        if !self.make_room_in_commit_log(writer, bytes) {
             return None;
         }
         let time = self.environment.clock.wall_nanoseconds();

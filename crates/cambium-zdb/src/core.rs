@@ -110,6 +110,18 @@ pub(crate) struct Maintenance {
     pub other_copy: Option<Error>,
 }
 
+impl Maintenance {
+    /// Writes the catalog to the copy of the superblock that does not count.
+    pub fn write_catalog(&mut self) -> Result<()> {
+        self.superblock.write(&self.catalog.encode())
+    }
+
+    /// The same to both copies: neither leads to an older state from then on.
+    pub fn write_catalog_twice(&mut self) -> Result<()> {
+        self.superblock.write_both(&self.catalog.encode())
+    }
+}
+
 /// A place whose slots point into a new file that the catalog does not name.
 #[derive(Clone, Debug)]
 pub(crate) struct Switched {
@@ -337,12 +349,11 @@ impl Core {
             self.sync_new_table(&table)?;
         }
         maintenance.catalog.tables.insert(number, entry);
-        let payload = maintenance.catalog.encode();
         if !self.has_bug(SeededBug::TableUnregistered) {
             // Both copies: one that does not name the table must never count.
             let named = match self.has_bug(SeededBug::TableInOneCopy) {
-                true => maintenance.superblock.write(&payload),
-                false => maintenance.superblock.write_both(&payload),
+                true => maintenance.write_catalog(),
+                false => maintenance.write_catalog_twice(),
             };
             if let Err(error) = named {
                 maintenance.catalog.tables.remove(&number);

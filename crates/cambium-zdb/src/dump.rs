@@ -10,7 +10,7 @@ use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, LockMode};
 use cambium_storage::file_header::HEADER_BYTES;
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::scan::Scanned;
 use cambium_storage::store_lock::lock_store;
 
 use crate::core::{Core, lock};
@@ -143,14 +143,7 @@ fn inspect_file(file: &DataFile, to: &mut dyn Write) -> Result<()> {
 }
 
 fn list_records(log: &cambium_storage::log::LogFile, from: u64, to: &mut dyn Write) -> Result<()> {
-    let mut scanner = LogScanner::new(
-        &**log.file(),
-        *log.seed(),
-        *log.geometry(),
-        SessionRule::NeverLower,
-        from,
-        u64::MAX,
-    )?;
+    let mut scanner = log.scan(from, u64::MAX)?;
     let (mut listed, mut count) = (0, 0u64);
     while let Some(scanned) = scanner.next()? {
         count += 1;

@@ -17,7 +17,7 @@ use cambium_base::{Error, Result};
 use cambium_index::{FlatSlots, Slot};
 use cambium_io::Crew;
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::scan::{LogScanner, Scanned, SessionRule};
+use cambium_storage::scan::{LogScanner, Scanned};
 
 use crate::catalog::TableEntry;
 use crate::core::{CellState, Core, lock, write};
@@ -70,15 +70,7 @@ pub(crate) fn salvage_content(file: &DataFile, until: u64) -> Result<FileContent
 }
 
 fn scanner_of(file: &DataFile, until: u64) -> Result<LogScanner<'_>> {
-    let geometry = *file.log.geometry();
-    LogScanner::new(
-        &**file.log.file(),
-        *file.log.seed(),
-        geometry,
-        SessionRule::NeverLower,
-        geometry.first_offset,
-        until,
-    )
+    file.log.scan(file.log.geometry().first_offset, until)
 }
 
 fn content_of(file: &DataFile, mut scanner: LogScanner<'_>) -> Result<FileContent> {
@@ -215,8 +207,7 @@ impl Core {
                 self.environment.file_system.sync_directory(&self.path)?;
                 entry.pieces.fill(0);
                 maintenance.catalog.tables.insert(number, entry.clone());
-                let payload = maintenance.catalog.encode();
-                maintenance.superblock.write_both(&payload)?;
+                maintenance.write_catalog_twice()?;
             }
             let contents = self.contents_of(number, &entry)?;
             entry.pieces = write_index(&self.home, number, entry.index, &contents)?;
@@ -234,8 +225,7 @@ impl Core {
             self.counters.rebuilt_tables.fetch_add(1, Ordering::Relaxed);
         }
         self.environment.file_system.sync_directory(&self.path)?;
-        let payload = maintenance.catalog.encode();
-        maintenance.superblock.write_both(&payload)
+        maintenance.write_catalog_twice()
     }
 
     /// The entries of a table's data files before the replay offsets, by place.

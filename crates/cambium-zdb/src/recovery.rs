@@ -149,10 +149,8 @@ impl Core {
         if !self.has_bug(SeededBug::EpochReused) {
             maintenance.catalog.last_session += 1;
         }
-        let payload = maintenance.catalog.encode();
         maintenance
-            .superblock
-            .write(&payload)
+            .write_catalog()
             .map_err(|error| self.health.unless_full(error))?;
         lock(&self.writer).session = maintenance.catalog.last_session;
         Ok(())
@@ -351,10 +349,8 @@ impl Core {
             .collect();
         self.checkpoint_locked(&mut maintenance, false)?;
         // Losing the newest copy later must not bring the old session back.
-        let payload = maintenance.catalog.encode();
         maintenance
-            .superblock
-            .write(&payload)
+            .write_catalog()
             .map_err(|error| self.health.unless_full(error))?;
         for (table, place, file) in successors {
             let path = crate::format::data_path(&self.path, table, place, file.number);

@@ -178,8 +178,7 @@ impl Core {
     }
 
     fn look_at_checkpoint(&self) {
-        let (index, commit_log) = (&self.index_due, &self.commit_log_due);
-        if index.load(Ordering::Acquire) || commit_log.load(Ordering::Acquire) {
+        if self.is_checkpoint_due() {
             self.on_checkpoint_due();
         }
     }

@@ -496,7 +496,7 @@ impl World {
             6 | 7 => relocate(view, 0, &one, &other).map(only),
             8 => drain(view, &one),
             9 => add(view, &one),
-            // What an `async` head alone has would go with it.
+            // Removing an `async` head would lose the batches that it alone has.
             _ if serves && chain.acknowledgement == Acknowledgement::Async => Ok(Changes::new()),
             _ => remove(view, &one, false),
         };

@@ -28,9 +28,9 @@ pub(super) struct WriteBehind {
     overlap: bool,
     /// The buffer that was written last; a failure stays for good.
     spare: Result<Option<AlignedBuffer>>,
-    /// What was not handed over yet. `None` once a write has failed, or the caller ends it.
+    /// Bytes that were not handed over yet. `None` once a write has failed, or the caller ends it.
     pub buffer: Option<AlignedBuffer>,
-    /// Where the buffer's first byte belongs.
+    /// Offset in the file of the buffer's first byte.
     pub start: u64,
     pub filled: usize,
 }
@@ -65,12 +65,12 @@ impl WriteBehind {
         }
     }
 
-    /// What offsets and lengths of writes are multiples of.
+    /// Offsets and lengths of writes are multiples of this.
     pub fn unit(&self) -> usize {
         self.unit
     }
 
-    /// Behind the last byte.
+    /// Offset in the file of the buffer's end.
     pub fn end(&self) -> u64 {
         self.start + self.filled as u64
     }

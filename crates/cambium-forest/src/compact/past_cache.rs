@@ -37,7 +37,7 @@ use crate::core::lock;
 #[derive(Debug)]
 pub(super) struct PastCache {
     cached: Arc<dyn File>,
-    /// What is not in the file yet.
+    /// The bytes that the file does not have yet.
     held: Mutex<WriteBehind>,
     ended: AtomicBool,
 }

@@ -89,7 +89,7 @@ impl Reader {
 /// A writer that does everything a writer can, and the state it has written.
 struct Writer {
     environment: Environment,
-    /// How it opens the store again.
+    /// The options for opening the store again.
     opening: OptionValues,
     store: Option<Arc<dyn Engine>>,
     model: Model,

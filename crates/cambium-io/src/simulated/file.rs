@@ -19,7 +19,7 @@ use crate::file_system::{Advice, Alignment, AppendWindow, File, OpenOptions};
 /// Bytes a disk writes whole or not at all.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// What direct handles of files demand, as many disks do.
+/// The alignment that direct handles of files demand, as many disks do.
 const DIRECT_ALIGNMENT: Alignment = Alignment {
     memory: 512,
     offset: 512,

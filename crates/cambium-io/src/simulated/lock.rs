@@ -8,7 +8,7 @@ use super::disk::SimulatedDisk;
 use super::image::Image;
 use crate::file_system::{FileLock, LockMode, OpenOptions};
 
-/// Who holds a lock on a file.
+/// The holders of a lock on a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Holders {
     exclusive: bool,
@@ -57,7 +57,7 @@ impl Drop for SimulatedLock {
     }
 }
 
-/// How the lock of a file opens it: a file that holds data is not made.
+/// The access with which a lock opens its file; a missing file of data is not made.
 pub(super) fn opened_for_lock(mode: LockMode) -> OpenOptions {
     match mode {
         LockMode::Alone | LockMode::SharedData => OpenOptions::READ,

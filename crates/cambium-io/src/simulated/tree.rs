@@ -12,7 +12,7 @@ use cambium_base::{Error, Result};
 
 use crate::file_system::{DirectoryEntry, FileKind};
 
-/// What a name stands for: a folder, or a file by its number.
+/// A folder, or a file by its number, that has a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Entry {
     Directory,

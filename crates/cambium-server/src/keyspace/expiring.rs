@@ -19,8 +19,8 @@ pub const COMMANDS_A_KEY: usize = 16;
 /// A moment, and the database and key that expire then.
 type Expiry = (u64, u8, Vec<u8>);
 
-/// What expires when, on engines without an order of keys. A commit that fails takes back what
-/// changed since the one before.
+/// The moments at which keys expire, on engines without an order of keys. A commit that fails
+/// takes back all changes since the one before.
 #[derive(Debug, Default)]
 pub(super) struct Expiries {
     all: BTreeSet<Expiry>,
@@ -53,12 +53,12 @@ impl Expiries {
         });
     }
 
-    /// What changed is in the store now.
+    /// All changes are in the store now.
     pub(super) fn keep(&mut self) {
         self.changes.clear();
     }
 
-    /// What changed is not in the store.
+    /// None of the changes is in the store.
     pub(super) fn take_back(&mut self) {
         for (came, expiry) in self.changes.drain(..).rev() {
             match came {
@@ -117,22 +117,25 @@ impl Keyspace {
                 *soonest = (moment, key.to_vec());
             }
         }
-        if !self.view.is_ordered {
-            if let Some(moment) = old {
-                self.expiries.remove((moment, database, key.to_vec()));
-            }
-            if let Some(moment) = new {
-                self.expiries.insert((moment, database, key.to_vec()));
-            }
-            return;
-        }
         if let Some(moment) = old {
-            let stale = layout::expiry_key(database, moment, key);
-            self.view.overlay.delete(stale);
+            self.forget_expiry(database, moment, key);
         }
-        if let Some(moment) = new {
+        let Some(moment) = new else { return };
+        if self.view.is_ordered {
             let due = layout::expiry_key(database, moment, key);
             self.view.overlay.put(due, Vec::new());
+        } else {
+            self.expiries.insert((moment, database, key.to_vec()));
+        }
+    }
+
+    /// A key does not expire at a moment any more.
+    fn forget_expiry(&mut self, database: u8, moment: u64, key: &[u8]) {
+        if self.view.is_ordered {
+            let stale = layout::expiry_key(database, moment, key);
+            self.view.overlay.delete(stale);
+        } else {
+            self.expiries.remove((moment, database, key.to_vec()));
         }
     }
 
@@ -173,13 +176,7 @@ impl Keyspace {
                     Ok(Some(entry)) if entry.expires == Some(moment) => {
                         self.expire(database, &key, &entry)
                     }
-                    Ok(_) if !self.view.is_ordered => {
-                        self.expiries.remove((moment, database, key));
-                    }
-                    Ok(_) => {
-                        let stale = layout::expiry_key(database, moment, &key);
-                        self.view.overlay.delete(stale);
-                    }
+                    Ok(_) => self.forget_expiry(database, moment, &key),
                 }
             }
         }

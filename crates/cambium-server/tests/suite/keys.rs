@@ -168,7 +168,7 @@ fn info_counts_the_calls_of_each_command() {
         let line = line.trim().strip_prefix("used_memory:")?;
         line.parse::<u64>().ok()
     });
-    // What the store has reserved and not touched is no memory yet.
+    // Memory that the store has reserved and not touched does not count.
     assert!(
         used.is_some_and(|used| (1 << 20..200 << 20).contains(&used)),
         "{memory}"

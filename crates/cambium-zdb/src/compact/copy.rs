@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cambium_base::{Error, Result};
 use cambium_io::Environment;
 use cambium_storage::record::RecordHeader;
-use cambium_storage::scan::{LogScanner, Scanned, ScannedRecord, SessionRule};
+use cambium_storage::scan::{Scanned, ScannedRecord};
 
 use super::Compaction;
 use crate::core::{Core, lock};
@@ -64,14 +64,7 @@ impl Core {
         let old = compaction.old.clone();
         let log = &old.log;
         let started = self.environment.clock.monotonic();
-        let mut scanner = LogScanner::new(
-            &**log.file(),
-            *log.seed(),
-            *log.geometry(),
-            SessionRule::NeverLower,
-            compaction.position,
-            written_end,
-        )?;
+        let mut scanner = log.scan(compaction.position, written_end)?;
         let mut reached = 0;
         scanner.resume_sessions(compaction.highest_session);
         while scanner.position() < until {

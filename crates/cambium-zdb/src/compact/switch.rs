@@ -37,8 +37,7 @@ impl Core {
             if let Some(entry) = maintenance.catalog.tables.get_mut(&number) {
                 entry.files[place].successor = None;
             }
-            let payload = maintenance.catalog.encode();
-            _ = maintenance.superblock.write(&payload);
+            _ = maintenance.write_catalog();
             drop(maintenance);
             self.abandon(compaction);
             return Err(error);
@@ -75,17 +74,13 @@ impl Core {
             return Err(Error::Closed);
         };
         entry.files[compaction.place].successor = Some((new.file, new.log.end()));
-        let payload = maintenance.catalog.encode();
         // Both copies: one that does not name the file must never count.
-        maintenance
-            .superblock
-            .write_both(&payload)
-            .map_err(|error| {
-                if let Some(entry) = maintenance.catalog.tables.get_mut(&compaction.table.number) {
-                    entry.files[compaction.place].successor = None;
-                }
-                self.health.unless_full(error)
-            })?;
+        maintenance.write_catalog_twice().map_err(|error| {
+            if let Some(entry) = maintenance.catalog.tables.get_mut(&compaction.table.number) {
+                entry.files[compaction.place].successor = None;
+            }
+            self.health.unless_full(error)
+        })?;
         for piece in 0..compaction.table.piece_count() {
             let state = compaction.table.piece(piece);
             let needed = state.slots.is_none() && state.on_disk != 0;

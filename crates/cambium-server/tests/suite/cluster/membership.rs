@@ -338,7 +338,7 @@ fn a_node_that_is_lost_is_replaced() {
     cluster.registry.retire("n0", false).unwrap();
     cluster.settle();
     assert!(has_copy(&cluster.view(), "n0"));
-    // What has seen n3 before it was removed gives it no copy.
+    // A controller that has seen n3 before its removal gives it no copy.
     let chain = seen.view.chains[0].clone();
     let now = Seen {
         view: View {
