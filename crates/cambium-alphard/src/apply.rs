@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use cambium_api::Written;
-use cambium_base::Extent;
-
 use crate::change_log::LoggedChange;
 use crate::core::{Core, Writer, read, write};
 use crate::format::{self, EntryHeader, EntryKind};
 use crate::outgoing::{LARGE_BYTES, PendingEntry, Piece, START_BYTES};
-use crate::plan::Planned;
+use crate::pack::{self, Pack};
+use crate::plan::{Planned, units};
 use crate::seeded_bug::SeededBug;
 
 impl Core {
@@ -18,19 +16,24 @@ impl Core {
     /// changes.
     pub fn apply(&self, writer: &mut Writer, planned: &[Planned<'_>]) -> u64 {
         let first = writer.next_sequence;
-        let keys = planned.iter().map(|entry| Written::Key(0, entry.key));
-        self.recent.note((first..).zip(keys));
         let encoded = self.encode_all(writer, planned);
         let mut state = write(&self.state);
         for (sequence, entry) in (first..).zip(planned) {
             let change = (entry.before, entry.after());
             let seen = state.change(entry.key, entry.name.slot, change, sequence);
             if let Some(obsolete) = seen {
-                writer.allocator.free_after(obsolete, sequence);
+                if self.has_bug(SeededBug::PackFreedEarly) {
+                    writer.packs.need_one(obsolete.block);
+                }
+                writer.lose(obsolete, sequence);
             }
             let is_first = sequence == first;
             if let (Some(log), Some(place)) = (&mut state.log, entry.after().or(entry.before)) {
-                log.push(LoggedChange::new(place, entry.value.is_none(), is_first));
+                log.push(LoggedChange::new(
+                    place.extent(),
+                    entry.value.is_none(),
+                    is_first,
+                ));
             }
         }
         // Before the index is let go: who finds an extent there must find its bytes.
@@ -45,26 +48,29 @@ impl Core {
         // Only who has the writer lock changes it.
         let mut live_digest = read(&self.state).live_digest;
         let mut encoded = Vec::with_capacity(planned.len());
-        let mut rest = planned;
+        let units: Vec<&[Planned<'_>]> = units(planned).collect();
+        let mut remaining = planned.len();
+        let mut rest = units.as_slice();
         while !rest.is_empty() {
             let (run, others) = rest.split_at(self.in_one_piece(rest));
-            let bytes = run.iter().map(|entry| self.bytes_of(entry)).sum();
+            let bytes = run.iter().map(|unit| self.bytes_of(unit)).sum();
             let mut buffer = self.flights.buffer(bytes, self.volume.memory_alignment());
             let mut ranges = Vec::with_capacity(run.len());
             let mut at = 0;
-            for (number, entry) in run.iter().enumerate() {
-                let remaining = others.len() + run.len() - number - 1;
-                let begins_batch = remaining + 1 == planned.len();
-                let end = at + self.bytes_of(entry);
-                live_digest ^= entry.changes_digest_by();
+            for unit in run {
+                let begins_batch = remaining == planned.len();
+                remaining -= unit.len();
+                let end = at + self.bytes_of(unit);
+                let changes = unit.iter().map(Planned::changes_digest_by);
+                live_digest = changes.fold(live_digest, |digest, change| digest ^ change);
                 let place = (begins_batch, remaining, live_digest);
-                self.encode(writer, entry, place, &mut buffer[at..end]);
-                ranges.push((entry.extent.block, at..end));
+                self.encode(writer, unit, place, &mut buffer[at..end]);
+                ranges.push((unit[0].place.block, at..end));
                 at = end;
             }
             let piece = Piece {
-                block: run[0].extent.block,
-                entries: run.len() as u64,
+                block: run[0][0].place.block,
+                entries: run.iter().map(|unit| unit.len() as u64).sum(),
                 bytes: Arc::new(buffer),
             };
             encoded.extend(ranges.into_iter().map(|(block, range)| {
@@ -84,7 +90,7 @@ impl Core {
     pub fn forget_kept(&self, planned: &[Planned<'_>]) {
         if !self.has_bug(SeededBug::CacheServesOverwritten) {
             for entry in planned {
-                self.kept.remove(entry.extent.block);
+                self.kept.remove(entry.place);
             }
         }
     }
@@ -94,81 +100,113 @@ impl Core {
     fn keep_written(&self, planned: &[Planned<'_>]) {
         for entry in planned {
             // Snapshots that see it read it again; for all others it would be garbage.
-            let replaced = |before: Extent| self.kept.remove(before.block);
-            let replaced = entry.before.is_some_and(replaced);
+            let replaced = entry.before.is_some_and(|before| self.kept.remove(before));
             if let Some(value) = entry.value {
                 self.kept
-                    .take_written(entry.extent, entry.key, value, replaced);
+                    .take_written(entry.place, entry.key, value, replaced);
             }
         }
     }
 
-    /// What an entry takes on the device.
-    fn bytes_of(&self, entry: &Planned<'_>) -> usize {
-        entry.extent.blocks as usize * self.block_bytes as usize
+    /// What a unit takes on the device.
+    fn bytes_of(&self, unit: &[Planned<'_>]) -> usize {
+        unit[0].place.extent().blocks as usize * self.block_bytes as usize
     }
 
-    /// How many of the first entries lie together and share a buffer; a large one has
+    /// How many of the first units lie together and share a buffer; a large one has
     /// its own.
-    fn in_one_piece(&self, planned: &[Planned<'_>]) -> usize {
+    fn in_one_piece(&self, units: &[&[Planned<'_>]]) -> usize {
         let most = START_BYTES.min(self.tuning.coalesce_bytes);
-        let mut bytes = self.bytes_of(&planned[0]);
-        let is_large = |entry: &Planned<'_>| self.bytes_of(entry) >= LARGE_BYTES;
-        let pairs = planned.windows(2);
+        let mut bytes = self.bytes_of(units[0]);
+        let is_large = |unit: &&[Planned<'_>]| self.bytes_of(unit) >= LARGE_BYTES;
+        let pairs = units.windows(2);
         1 + pairs
             .take_while(|pair| {
-                let [one, next] = [pair[0].extent, pair[1].extent];
-                bytes += self.bytes_of(&pair[1]);
-                one.block + one.blocks == next.block && bytes <= most && !pair.iter().any(is_large)
+                let [one, next] = [pair[0][0].place.extent(), pair[1][0].place.extent()];
+                bytes += self.bytes_of(pair[1]);
+                one.end() == next.block.into() && bytes <= most && !pair.iter().any(is_large)
             })
             .count()
     }
 
-    /// Gives an entry its number and encodes it: whether it begins its batch, how many more of
-    /// the batch follow, and the digest of all that is live with it.
+    /// Gives the entries of a unit their numbers and encodes it: whether it begins its batch,
+    /// how many more of the batch follow, and the digest of all that is live with it.
     fn encode(
         &self,
         writer: &mut Writer,
-        entry: &Planned<'_>,
+        unit: &[Planned<'_>],
         (begins_batch, remaining, live_digest): (bool, usize, u64),
         into: &mut [u8],
     ) {
-        let sequence = writer.next_sequence;
-        writer.next_sequence += 1;
-        let after = entry.after();
-        writer.stale.cover(entry.extent, sequence);
-        if let Some(before) = entry.before {
-            writer.stale.add(sequence, before.block);
+        let extent = unit[0].place.extent();
+        for entry in unit {
+            self.note(writer, entry, writer.next_sequence);
+            writer.next_sequence += 1;
         }
-        if after.is_some() && !entry.name.slot.is_exact() {
-            let checks = &mut writer.key_checks;
-            checks.insert(entry.extent.block, entry.name.check);
-        }
-        if after.is_none() {
-            writer.tombstones.push_back((sequence, entry.extent.block));
-        }
+        let sequence = writer.next_sequence - 1;
+        writer.stale.cover(extent, sequence);
         let header = EntryHeader {
-            kind: match after {
-                Some(_) => EntryKind::Value,
-                None => EntryKind::Tombstone,
-            },
-            key_bytes: after.map_or(0, |_| entry.key.len() as u16),
-            value_bytes: entry.value.map_or(0, |value| value.len() as u32),
+            kind: EntryKind::Value,
+            key_bytes: 0,
+            value_bytes: 0,
             sequence,
             synced_through: writer.synced_through,
             live_digest,
-            slot_key: entry.name.slot,
-            key_check: entry.name.check,
+            slot_key: unit[0].name.slot,
+            key_check: unit[0].name.check,
             epoch: writer.superblock.epoch,
             remaining: remaining as u32,
             begins_batch,
-            block: entry.extent.block,
+            block: extent.block,
         };
-        let key = if after.is_some() { entry.key } else { &[] };
-        let value = entry.value.unwrap_or_default();
-        format::encode_entry(into, &header, key, value, self.block_bytes, self.seed);
-        if after.is_none() && self.has_bug(SeededBug::NoTombstone) {
-            into.fill(0);
+        let encode = |into: &mut [u8], header: EntryHeader, key: &[u8], value: &[u8]| {
+            let header = EntryHeader {
+                key_bytes: key.len() as u16,
+                value_bytes: value.len() as u32,
+                ..header
+            };
+            format::encode_entry(into, &header, key, value, self.block_bytes, self.seed);
+        };
+        match (unit[0].place.number(), unit[0].value) {
+            (_, None) if self.has_bug(SeededBug::NoTombstone) => into.fill(0),
+            (Some(_), _) => {
+                writer
+                    .packs
+                    .add(extent, unit.len(), unit[0].value.is_none());
+                let mut pack = Pack::default();
+                for entry in unit {
+                    let name = (entry.name.slot, entry.name.check);
+                    pack.push(name, entry.key, entry.value);
+                }
+                let header = EntryHeader {
+                    kind: EntryKind::Pack,
+                    slot_key: format::PACK_SLOT_KEY,
+                    key_check: pack::table_check(&pack.table),
+                    ..header
+                };
+                encode(into, header, &pack.table, &pack.contents);
+            }
+            (None, Some(value)) => encode(into, header, unit[0].key, value),
+            (None, None) => {
+                let kind = EntryKind::Tombstone;
+                encode(into, EntryHeader { kind, ..header }, &[], &[]);
+            }
+        }
+    }
+
+    /// Takes note of what an entry makes obsolete, and of what a later write asks about it.
+    fn note(&self, writer: &mut Writer, entry: &Planned<'_>, sequence: u64) {
+        if let Some(before) = entry.before {
+            writer.stale.add(sequence, before.block);
+        }
+        match entry.after() {
+            Some(after) => {
+                writer.packs.gain(after);
+                if !entry.name.slot.is_exact() {
+                    writer.key_checks.insert(after.id(), entry.name.check);
+                }
+            }
+            None => writer.tombstones.push_back((sequence, entry.place)),
         }
     }
 }

@@ -177,9 +177,10 @@ impl Core {
         let header = format::decode_header(&bytes, extent.block, self.block_bytes, self.seed);
         let header = header.filter(|header| sequence.is_none_or(|it| it == header.sequence));
         match header {
-            Some(header) => self.open_entry(bytes, extent, header.slot_key),
-            None => Err(self.no_such_entry(extent)),
+            Some(_) => self.open_extent(bytes, extent)?.alone(),
+            None => None,
         }
+        .ok_or_else(|| self.no_such_entry(extent))
     }
 
     /// The key of an entry, from its first block; `None` if the key does not end there.

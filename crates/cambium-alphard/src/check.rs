@@ -19,6 +19,7 @@ use crate::members::{Attached, attach};
 use crate::mirror;
 use crate::open::{FORMAT, assemble, load};
 use crate::options;
+use crate::place::Place;
 use crate::volume::MemberState;
 
 /// What is said of a member of a pair that cannot be read.
@@ -169,13 +170,13 @@ fn check_entries(
     while let Some(at) = from {
         let page = read(&core.state).page(at, pin.moment);
         from = page.next;
-        let mut entries: Vec<(SlotKey, Extent)> = page
+        let mut entries: Vec<(SlotKey, Place)> = page
             .entries
             .into_iter()
-            .map(|(_, slot, extent)| (slot, extent))
+            .map(|(_, slot, place)| (slot, place))
             .collect();
         // As they lie, so that the device is read from start to end.
-        entries.sort_unstable_by_key(|(_, extent)| *extent);
+        entries.sort_unstable_by_key(|(_, place)| *place);
         for some in entries.chunks(READ_TOGETHER) {
             check_some(core, some, report, settled)?;
             progress.report(Progress {
@@ -190,17 +191,17 @@ fn check_entries(
 
 fn check_some(
     core: &Core,
-    some: &[(SlotKey, Extent)],
+    some: &[(SlotKey, Place)],
     report: &mut CheckReport,
     settled: u64,
 ) -> Result<()> {
-    let extents: Vec<Extent> = some.iter().map(|(_, extent)| *extent).collect();
+    let extents: Vec<Extent> = some.iter().map(|(_, place)| place.extent()).collect();
     let mut sequences = vec![0; some.len()];
     for (number, member) in core.volume.readable().enumerate() {
         let read = core.read_many_from(Some(member), &extents)?;
         for ((&entry, sequence), bytes) in some.iter().zip(&mut sequences).zip(read) {
             if number == 0 {
-                *sequence = sequence_of(core, entry.1, &bytes);
+                *sequence = sequence_of(core, entry.1.block, &bytes);
             }
             let findings = report.findings.len();
             let sound = check_one(core, member, entry, bytes, report)?;
@@ -214,10 +215,10 @@ fn check_some(
 }
 
 /// What an entry's header says of its place in the order; 0 if it is not sound.
-fn sequence_of(core: &Core, extent: Extent, bytes: &Result<AlignedBuffer>) -> u64 {
+fn sequence_of(core: &Core, block: u32, bytes: &Result<AlignedBuffer>) -> u64 {
     let bytes = bytes.as_ref().ok();
-    let header = bytes
-        .and_then(|bytes| format::decode_header(bytes, extent.block, core.block_bytes, core.seed));
+    let header =
+        bytes.and_then(|bytes| format::decode_header(bytes, block, core.block_bytes, core.seed));
     header.map_or(0, |header| header.sequence)
 }
 
@@ -225,34 +226,37 @@ fn sequence_of(core: &Core, extent: Extent, bytes: &Result<AlignedBuffer>) -> u6
 fn check_one(
     core: &Core,
     member: usize,
-    (slot, extent): (SlotKey, Extent),
+    (slot, place): (SlotKey, Place),
     bytes: Result<AlignedBuffer>,
     report: &mut CheckReport,
 ) -> Result<bool> {
-    let damage = match bytes.and_then(|bytes| core.open_entry(bytes, extent, slot)) {
+    let damage = match bytes.and_then(|bytes| core.open_entry(bytes, place, slot)) {
         Ok(entry) if core.names(&entry.key) == slot => {
-            report.bytes += u64::from(extent.blocks) * u64::from(core.block_bytes);
+            if place.number().is_none_or(|number| number == 0) {
+                let blocks = u64::from(place.extent().blocks);
+                report.bytes += blocks * u64::from(core.block_bytes);
+            }
             return Ok(true);
         }
         Ok(_) => {
             let what = "the entry's key is not the one that its header speaks of";
-            core.volume.damage(extent.block, what)
+            core.volume.damage(place.block, what)
         }
         Err(error) => error,
     };
-    let place = core.volume.member_path(member);
+    let path = core.volume.member_path(member);
     match damage {
         Error::Corruption { offset, what, .. } => {
-            report.take(Error::corruption(place, offset, what))?;
+            report.take(Error::corruption(path, offset, what))?;
         }
         // Said once: a device that fails does so everywhere.
         Error::Io { .. } if core.volume.readable().any(|other| other != member) => {
-            let known = |found: &Finding| found.file == place && found.what.contains(UNREADABLE);
+            let known = |found: &Finding| found.file == path && found.what.contains(UNREADABLE);
             if !report.findings.iter().any(known) {
                 report.findings.push(Finding {
                     kind: FindingKind::Degraded,
-                    file: place.to_path_buf(),
-                    offset: core.volume.offset(extent.block),
+                    file: path.to_path_buf(),
+                    offset: core.volume.offset(place.block),
                     what: format!("{UNREADABLE}; the other member is read instead: {damage}"),
                 });
             }

@@ -15,7 +15,7 @@
 //! | the other ones of `flights` | which groups are under way, spare memory | no |
 //! | `state` | the index, what snapshots see, and the change log | no, but by a close |
 //! | `pending` | entries on their way to the device | no |
-//! | `unpinned` | extents that snapshots have let go | no |
+//! | `unpinned` | places that snapshots have let go | no |
 //! | `unsound` | entries that are sound on one member only | no |
 //! | a set of the cache of values | a few of them | no |
 //!
@@ -52,6 +52,8 @@ use crate::members::{Locks, Members};
 use crate::mirror::Mirroring;
 use crate::options::Tuning;
 use crate::outgoing::{Outgoing, PendingEntry, SyncQueue};
+use crate::packs::Packs;
+use crate::place::Place;
 use crate::read::ReadQueues;
 use crate::replies::Replies;
 use crate::seeded_bug::SeededBug;
@@ -89,7 +91,7 @@ pub(crate) struct Core {
     pub pending: RwLock<BTreeMap<u32, PendingEntry>>,
     /// Entries in memory.
     pub kept: Kept,
-    pub unpinned: Mutex<Vec<(u64, Extent)>>,
+    pub unpinned: Mutex<Vec<(u64, Place)>>,
     /// Bringing a stale member up to date: only who holds `maintenance` takes it.
     pub mirroring: Mutex<Mirroring>,
     /// Of a store with history.
@@ -97,7 +99,7 @@ pub(crate) struct Core {
     /// Every write up to here is durable. Readers of changes do not take the writer lock.
     pub synced: AtomicU64,
     /// Entries that one member has and another one not: to be written over there.
-    pub unsound: Mutex<Vec<(SlotKey, Extent)>>,
+    pub unsound: Mutex<Vec<(SlotKey, Place)>>,
     pub queue: CommitQueue<Vec<WriteRequest>, Begun>,
     /// Requests that were submitted and are not done yet.
     pub submissions: Submissions,
@@ -127,7 +129,7 @@ pub(crate) struct Core {
 
 /// A bounded cache of second hashes. Only who holds the writer lock adds to it: a
 /// reader could add what is overwritten by then.
-pub(crate) type KeyChecks = quick_cache::unsync::Cache<u32, u64>;
+pub(crate) type KeyChecks = quick_cache::unsync::Cache<u64, u64>;
 
 /// Bytes that an entry of that cache takes, about.
 pub(crate) const KEY_CHECK_BYTES: u64 = 50;
@@ -160,14 +162,15 @@ pub(crate) struct Writer {
     pub pending_bytes: usize,
     pub outgoing: Outgoing,
     pub stale: StaleHeaders,
+    pub packs: Packs,
     /// Space that was never written.
     pub ahead: Ahead,
     /// What is free and not discarded yet.
     pub discards: Discards,
-    /// Second hashes of longer keys, by the first blocks of their live entries.
+    /// Second hashes of longer keys, by the places of their live entries.
     pub key_checks: KeyChecks,
-    /// Tombstones, oldest first: sequence number and block.
-    pub tombstones: VecDeque<(u64, u32)>,
+    /// Tombstones, oldest first: sequence number and place.
+    pub tombstones: VecDeque<(u64, Place)>,
     /// What the folder says of the members.
     pub members: Members,
 }

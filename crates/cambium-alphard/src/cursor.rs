@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use cambium_api::{Cursor, Entry, ResumeToken};
 use cambium_base::coding::{u32_at, u64_at};
-use cambium_base::{Error, Extent, Result};
+use cambium_base::{Error, Result};
 use cambium_index::cuckoo::SlotKey;
 
 use crate::core::{Pin, read};
+use crate::place::Place;
 
 /// Entries read together.
 const READ_TOGETHER: usize = 64;
@@ -27,7 +28,7 @@ const TOKEN_BYTES: usize = 12;
 pub(crate) struct HashCursor {
     pin: Arc<Pin>,
     /// Entries of the current segment that are not read yet.
-    page: VecDeque<(u64, SlotKey, Extent)>,
+    page: VecDeque<(u64, SlotKey, Place)>,
     /// Entries that are read and not answered yet, with their hashes.
     ready: VecDeque<(u64, Entry)>,
     /// Where the next segment begins; `None` after the last.
@@ -89,17 +90,20 @@ impl HashCursor {
         let core = &self.pin.core;
         let mut bytes = 0;
         let mut count = 0;
-        for (_, _, extent) in self.page.iter().take(READ_TOGETHER) {
-            bytes += u64::from(extent.blocks) * u64::from(core.block_bytes);
+        for (_, _, place) in self.page.iter().take(READ_TOGETHER) {
+            bytes += u64::from(place.extent().blocks) * u64::from(core.block_bytes);
             count += 1;
             if bytes >= READ_BYTES {
                 break;
             }
         }
         let some: Vec<_> = self.page.drain(..count).collect();
-        let extents: Vec<Extent> = some.iter().map(|(_, _, extent)| *extent).collect();
-        for ((hash, slot, extent), bytes) in some.into_iter().zip(core.read_many(&extents)?) {
-            let entry = core.open_read(bytes, extent, slot)?;
+        let places: Vec<_> = some
+            .iter()
+            .map(|(_, slot, place)| (*slot, *place))
+            .collect();
+        for ((hash, _, _), entry) in some.into_iter().zip(core.read_entries(&places)?) {
+            let entry = entry?;
             let entry = Entry {
                 key: entry.key,
                 value: entry.value,

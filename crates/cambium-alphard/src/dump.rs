@@ -93,8 +93,9 @@ pub(crate) fn dump(core: &Core, to: &mut dyn Write) -> Result<()> {
     let free: u64 = runs.iter().sum();
     let largest = runs.iter().max().copied().unwrap_or(0);
     text += &format!(
-        "entries           {}\ntombstones        {}\nstale headers     {}\nfree in between   {free} blocks in {} runs, the longest of {largest}\nfragmentation     {}\n",
+        "entries           {}\npacks             {}\ntombstones        {}\nstale headers     {}\nfree in between   {free} blocks in {} runs, the longest of {largest}\nfragmentation     {}\n",
         state.index.len(),
+        writer.packs.len(),
         writer.tombstones.len(),
         writer.stale.len(),
         runs.len(),
@@ -122,26 +123,27 @@ pub(crate) fn dump(core: &Core, to: &mut dyn Write) -> Result<()> {
     );
     text += "                  # full, + partly, . free, space never used\n";
     put(to, &text)?;
-    let mut extents = Vec::new();
+    let mut places = Vec::new();
     let mut from = Some(0);
     while let Some(at) = from {
-        let mut page = Vec::new();
-        from = state.index.page(at, &mut page);
-        extents.extend(page.into_iter().map(|(_, slot, extent)| (extent, slot)));
+        let (page, next) = state.live_page(at);
+        from = next;
+        places.extend(page.into_iter().map(|(_, slot, place)| (place, slot)));
     }
-    extents.sort_unstable();
-    put(to, "\n     block  blocks  slot key\n")?;
-    for (extent, slot) in extents.iter().take(MOST_LISTED) {
+    places.sort_unstable();
+    put(to, "\n     block  blocks  in pack  slot key\n")?;
+    for (place, slot) in places.iter().take(MOST_LISTED) {
+        let number = place.number().map_or("-".to_string(), |at| at.to_string());
         let line = format!(
-            "{:>10}  {:>6}  {:016x}\n",
-            extent.block,
-            extent.blocks,
+            "{:>10}  {:>6}  {number:>7}  {:016x}\n",
+            place.block,
+            place.extent().blocks,
             slot.bits()
         );
         put(to, &line)?;
     }
-    if extents.len() > MOST_LISTED {
-        put(to, &format!("… and {} more\n", extents.len() - MOST_LISTED))?;
+    if places.len() > MOST_LISTED {
+        put(to, &format!("… and {} more\n", places.len() - MOST_LISTED))?;
     }
     Ok(())
 }

@@ -356,7 +356,7 @@ impl Engine for AlphardStore {
             return Ok(StepOutcome::WaitIo);
         }
         let is_reader = self.core.health.is_of_reader();
-        match self.core.step(budget)? {
+        match self.core.step(budget, false)? {
             // Where tasks run, one of them does it.
             StepOutcome::Idle if !is_reader && !self.core.environment.executor.runs_tasks() => {
                 Ok(self.core.zero_ahead())

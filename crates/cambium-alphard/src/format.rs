@@ -12,7 +12,8 @@
 //! value that is a copy of an entry, position, salt and all, is never taken for one.
 //!
 //! A *tombstone* (`T`) is an entry without key and value in one block: what it
-//! deletes is told by the header alone. An erased block holds zeros.
+//! deletes is told by the header alone. A *pack* holds several small entries
+//! ([`crate::pack`]). An erased block holds zeros.
 //!
 //! Each header says what the store knew when it was written: its own place in the
 //! order ([`EntryHeader::sequence`]), how much of that was durable, how many entries
@@ -25,6 +26,9 @@ use cambium_base::layout::{Layout, field};
 use cambium_base::{Error, Extent, FileIdentity, FileNumber, Result, StoreId};
 use cambium_index::cuckoo::SlotKey;
 use std::path::Path;
+
+use crate::pack::ROW_BYTES;
+use crate::place::Place;
 
 /// The newest format version read, and the one written.
 pub const FORMAT_VERSION: u32 = 1;
@@ -41,6 +45,8 @@ pub const CONTINUATION: u8 = 0xc5;
 const BEGINS_BATCH: u8 = 128;
 /// Bytes of an entry's header.
 pub const ENTRY_HEADER_BYTES: usize = 68;
+/// What stands in the header of a pack in place of a slot key: that of the empty key.
+pub const PACK_SLOT_KEY: SlotKey = SlotKey::EMPTY;
 /// Name of the file in the store's folder, where no device is given.
 pub const DATA_NAME: &str = "data";
 /// Name of the file that says where the members are.
@@ -60,14 +66,14 @@ pub const ENTRY_LAYOUT: Layout = Layout {
     about: "At the first byte of a block. Key, value and displaced bytes follow; zeros fill the last block.",
     fields: &[
         field(0, 1, "marker", "`a1`; further blocks of the entry begin with `c5`, erased ones with 0"),
-        field(1, 1, "kind", "1: a value; 2: a tombstone, which has neither key nor value bytes; 128 more in the first entry of a batch"),
-        field(2, 2, "key_bytes", "length of the key"),
-        field(4, 4, "value_bytes", "length of the value"),
-        field(8, 8, "sequence", "place in the order of all writes; the newest entry of a key counts"),
+        field(1, 1, "kind", "1: a value; 2: a tombstone, which has neither key nor value bytes; 3: a pack; 128 more in the first entry of a batch"),
+        field(2, 2, "key_bytes", "length of the key; of a pack, of its table"),
+        field(4, 4, "value_bytes", "length of the value; of a pack, of its entries' keys and values"),
+        field(8, 8, "sequence", "place in the order of all writes; the newest entry of a key counts; of a pack, of its last entry"),
         field(16, 8, "synced_through", "every write up to here was durable when this one was made"),
         field(24, 8, "live_digest", "of all live entries after this write: recovery proves by it that nothing is missing and nothing came back"),
-        field(32, 8, "slot_key", "the key as the index holds it: whole up to 7 bytes (its length and 1 in the top byte), else 56 bits of its hash"),
-        field(40, 8, "key_check", "a second hash of the key; both together tell keys apart in recovery"),
+        field(32, 8, "slot_key", "the key as the index holds it: whole up to 7 bytes (its length and 1 in the top byte), else 56 bits of its hash; of a pack, that of the empty key"),
+        field(40, 8, "key_check", "a second hash of the key; both together tell keys apart in recovery; of a pack, the CRC-32C of its table"),
         field(48, 4, "epoch", "opening that wrote it; none newer than the superblock's is believed"),
         field(52, 4, "remaining", "entries of the same batch that follow; a batch without its last entry is none"),
         field(56, 4, "block", "where it stands, so that a misdirected write is noticed"),
@@ -293,6 +299,8 @@ pub enum EntryKind {
     Value,
     /// The key is gone.
     Tombstone,
+    /// Several keys and their values.
+    Pack,
 }
 
 /// A decoded entry header.
@@ -325,6 +333,19 @@ pub struct EntryHeader {
 }
 
 impl EntryHeader {
+    /// The number of its first write: a pack has several.
+    pub fn first_sequence(&self) -> u64 {
+        match self.kind {
+            EntryKind::Pack => (self.sequence + 1).saturating_sub(self.packed_entries() as u64),
+            _ => self.sequence,
+        }
+    }
+
+    /// Entries of a pack.
+    fn packed_entries(&self) -> usize {
+        usize::from(self.key_bytes) / ROW_BYTES
+    }
+
     /// The blocks it takes.
     pub fn extent(&self, block_bytes: u32) -> Extent {
         let (key, value) = (self.key_bytes as usize, self.value_bytes as usize);
@@ -374,6 +395,7 @@ pub fn encode_entry(
     let kind = match header.kind {
         EntryKind::Value => 1,
         EntryKind::Tombstone => 2,
+        EntryKind::Pack => 3,
     };
     into[1] = kind | if header.begins_batch { BEGINS_BATCH } else { 0 };
     into[2..4].copy_from_slice(&header.key_bytes.to_le_bytes());
@@ -407,6 +429,7 @@ pub fn decode_header(
         kind: match bytes[1] & !BEGINS_BATCH {
             1 => EntryKind::Value,
             2 => EntryKind::Tombstone,
+            3 => EntryKind::Pack,
             _ => return None,
         },
         key_bytes: u16_at(bytes, 2),
@@ -457,10 +480,9 @@ pub fn restore(
 }
 
 /// An entry's part of the digest of all that is live.
-pub fn digest_of(key: SlotKey, extent: Extent) -> u64 {
+pub(crate) fn digest_of(key: SlotKey, place: Place) -> u64 {
     // The finalizer of SplitMix64 (Steele, Lea, Flood, 2014), twice.
-    let place = u64::from(extent.block) | u64::from(extent.blocks) << 32;
-    mix(key.bits() ^ mix(place.wrapping_add(0x9e37_79b9_7f4a_7c15)))
+    mix(key.bits() ^ mix(place.id().wrapping_add(0x9e37_79b9_7f4a_7c15)))
 }
 
 fn mix(mut word: u64) -> u64 {

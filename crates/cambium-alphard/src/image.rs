@@ -18,6 +18,7 @@ use std::path::Path;
 use crate::change_log::{ChangeLog, LoggedChange};
 use crate::core::{Core, Writer, read};
 use crate::format::{self, IMAGE_NAME, Superblock};
+use crate::place::Place;
 use crate::recovery::Recovered;
 
 const MAGIC: [u8; 8] = *b"CMBMacki";
@@ -32,7 +33,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// The image's head.
 pub const IMAGE_LAYOUT: Layout = Layout {
     name: "Index image",
-    about: "At offset 0 of `index-image`. It is followed by the entries (slot key, 8 bytes; block, 4; blocks, 4), the tombstones (sequence, 8; block, 4), the stale headers (the same), the changes (block, 4; blocks, 4, with 2^31 more in a delete and 2^30 more in the first of a batch), the replaced entries (sequence of the replacement, 8; block, 4; blocks, 4) and a CRC-32C of everything before it.",
+    about: "At offset 0 of `index-image`. It is followed by the entries (slot key, 8 bytes; block, 4; blocks, 4: of a small entry with 2^26 more; in a pack 2^27 more, with 2^8 for each entry before it in the pack), the tombstones (sequence, 8; block, 4; blocks, 4, as of an entry), the stale headers (sequence, 8; block, 4), the changes (block, 4; blocks, 4, with 2^31 more in a delete and 2^30 more in the first of a batch), the replaced entries (sequence of the replacement, 8; block, 4; blocks, 4) and a CRC-32C of everything before it.",
     fields: &[
         field(0, 8, "magic", "`CMBMacki`"),
         field(8, 8, "image_id", "the superblock names it, or the image is an old one"),
@@ -124,12 +125,12 @@ impl Core {
         while let Some(at) = from {
             page.clear();
             from = state.index.page(at, &mut page);
-            for (_, slot, extent) in &page {
-                sink.extent(slot.bits(), *extent)?;
+            for (_, slot, place) in &page {
+                sink.extent(slot.bits(), *place)?;
             }
         }
-        for &note in &writer.tombstones {
-            sink.note(note)?;
+        for &(sequence, place) in &writer.tombstones {
+            sink.extent(sequence, place.slot())?;
         }
         for note in writer.stale.iter() {
             sink.note(note)?;
@@ -172,7 +173,7 @@ pub(crate) fn load(
     let counts = [16, 24, 32, 48, 56].map(|at| u64_at(&head, at));
     let widths = [
         ENTRY_BYTES,
-        NOTE_BYTES,
+        ENTRY_BYTES,
         NOTE_BYTES,
         CHANGE_BYTES,
         REPLACED_BYTES,
@@ -199,21 +200,22 @@ pub(crate) fn load(
     for _ in 0..entries {
         let (bits, extent) = source.extent()?;
         match SlotKey::from_bits(bits) {
-            Some(slot) if extent.blocks > 0 && recovered.allocator.take(extent) => {
+            Some(slot) if recovered.take(Place::of_slot(extent), false) => {
                 index.push(slot, extent);
-                recovered.state.live_digest ^= format::digest_of(slot, extent);
+                let digest = format::digest_of(slot, Place::of_slot(extent));
+                recovered.state.live_digest ^= digest;
             }
             _ => return Ok(None),
         }
     }
     recovered.state.index = index.finish();
     for _ in 0..tombstones {
-        let bytes = source.take::<NOTE_BYTES>()?;
-        let (sequence, block) = (u64_at(&bytes, 0), u32_at(&bytes, 8));
-        if !recovered.allocator.take(Extent { block, blocks: 1 }) {
+        let (sequence, slot) = source.extent()?;
+        let place = Place::of_slot(slot);
+        if !recovered.take(place, true) {
             return Ok(None);
         }
-        recovered.tombstones.push_back((sequence, block));
+        recovered.tombstones.push_back((sequence, place));
     }
     let mut headers = Vec::new();
     for _ in 0..stale {

@@ -1,16 +1,16 @@
 //! Values that stay in memory, so that a lookup of one costs no access to the device.
 //!
 //! What is kept lies in the environment's cache of blocks, or the store's own: an entry
-//! under its first block, verified, key and value side by side.
+//! under its place, verified, key and value side by side.
 //!
 //! ```text
-//!   blocks of the extent: 4 bytes │ bytes of the key: 4 bytes │ key │ value
+//!   bits of the place: 4 bytes │ bytes of the key: 4 bytes │ key │ value
 //! ```
 //!
 //! An extent that became free is given to other entries, often of the same key. What is
 //! kept must therefore be what was encoded there last:
 //!
-//! - The writer of an entry removes what is kept under its block when it has the extent,
+//! - The writer of an entry removes what is kept under its place when it has the extent,
 //!   and before the index shows it ([`Core::forget_kept`]). No reader finds the extent in the
 //!   index in between: for snapshots it would not have become free.
 //! - A reader looks what is kept under the lock under which he finds the extent, and takes
@@ -32,11 +32,13 @@
 
 use std::sync::Arc;
 
+use cambium_base::Value;
 use cambium_base::coding::u32_at;
-use cambium_base::{Extent, Value};
 use cambium_io::BlockCache;
 use cambium_io::cache::{Block, CachedFile, Marks, Moment};
 use cambium_io::sync::atomic::{AtomicU32, Ordering};
+
+use crate::place::Place;
 
 /// Lengths in front of what is kept.
 const HEADER_BYTES: usize = 8;
@@ -88,14 +90,14 @@ impl Kept {
     }
 
     /// Looks for a key's entry at an extent.
-    pub fn find(&self, extent: Extent, key: &[u8]) -> Known {
-        let block = match self.entries.look(u64::from(extent.block)) {
+    pub fn find(&self, place: Place, key: &[u8]) -> Known {
+        let block = match self.entries.look(place.id()) {
             None => return Known::Nothing(None),
             Some(Err(moment)) => return Known::Nothing(Some(moment)),
             Some(Ok(block)) => block,
         };
         let value = HEADER_BYTES + key.len();
-        let is_it = u32_at(&block, 0) == extent.blocks
+        let is_it = u32_at(&block, 0) == place.slot().blocks
             && u32_at(&block, 4) as usize == key.len()
             && block.get(HEADER_BYTES..value) == Some(key);
         match is_it {
@@ -105,57 +107,57 @@ impl Kept {
     }
 
     /// The moment now, for an extent of which nothing is kept.
-    pub fn moment(&self, extent: Extent) -> Option<Moment> {
-        self.entries.look(u64::from(extent.block))?.err()
+    pub fn moment(&self, place: Place) -> Option<Moment> {
+        self.entries.look(place.id())?.err()
     }
 
     /// Offers an entry that was read at an extent after a moment.
-    pub fn take_read(&self, extent: Extent, key: &[u8], value: &[u8], since: Option<Moment>) {
+    pub fn take_read(&self, place: Place, key: &[u8], value: &[u8], since: Option<Moment>) {
         let Some(since) = since else {
             return;
         };
         if self.unasked.load(Ordering::Relaxed) > 0 {
             self.unasked.store(0, Ordering::Relaxed);
         }
-        let place = u64::from(extent.block);
-        let has_room = self.entries.has_room(place);
-        if !has_room && !self.marks.count(place, ASKED_WHERE_FULL) {
+        let id = place.id();
+        let has_room = self.entries.has_room(id);
+        if !has_room && !self.marks.count(id, ASKED_WHERE_FULL) {
             return;
         }
-        if let Some(block) = self.block_of(extent, key, value) {
+        if let Some(block) = self.block_of(place, key, value) {
             match has_room {
-                true => self.entries.offer(place, &block, since),
-                false => self.entries.offer_again(place, &block, since),
+                true => self.entries.offer(id, &block, since),
+                false => self.entries.offer_again(id, &block, since),
             };
         }
     }
 
     /// Offers an entry that is being written, by the only writer of its extent; the entry
     /// that it replaces may have been kept.
-    pub fn take_written(&self, extent: Extent, key: &[u8], value: &[u8], replaced: bool) {
-        let place = u64::from(extent.block);
+    pub fn take_written(&self, place: Place, key: &[u8], value: &[u8], replaced: bool) {
+        let id = place.id();
         let unasked = self.unasked.load(Ordering::Relaxed);
         if unasked >= MOST_UNASKED {
             return;
         }
         self.unasked.store(unasked + 1, Ordering::Relaxed);
-        if !replaced && !self.entries.has_room(place) {
+        if !replaced && !self.entries.has_room(id) {
             return;
         }
-        if let Some(block) = self.block_of(extent, key, value) {
-            self.entries.put(place, &block);
+        if let Some(block) = self.block_of(place, key, value) {
+            self.entries.put(id, &block);
         }
     }
 
     /// An entry as it is kept; `None` for a large one.
-    fn block_of(&self, extent: Extent, key: &[u8], value: &[u8]) -> Option<Block> {
+    fn block_of(&self, place: Place, key: &[u8], value: &[u8]) -> Option<Block> {
         let bytes = HEADER_BYTES + key.len() + value.len();
         if bytes as u64 > self.cache.capacity() / LARGEST_PART {
             return None;
         }
         let mut block = self.entries.block_to_fill(bytes);
         let (header, rest) = Arc::get_mut(&mut block)?.split_at_mut(HEADER_BYTES);
-        header[..4].copy_from_slice(&extent.blocks.to_le_bytes());
+        header[..4].copy_from_slice(&place.slot().blocks.to_le_bytes());
         header[4..].copy_from_slice(&(key.len() as u32).to_le_bytes());
         let (key_at, value_at) = rest.split_at_mut(key.len());
         key_at.copy_from_slice(key);
@@ -163,9 +165,9 @@ impl Kept {
         Some(block)
     }
 
-    /// The first block of an extent has another entry now, or none; true if one was kept.
-    pub fn remove(&self, block: u32) -> bool {
-        self.entries.remove(u64::from(block))
+    /// A place has another entry now, or none; true if one was kept.
+    pub fn remove(&self, place: Place) -> bool {
+        self.entries.remove(place.id())
     }
 
     /// Lookups that were answered from here, and those that were not.

@@ -25,7 +25,8 @@ use cambium_io::{AlignedBuffer, StepOutcome};
 use crate::core::{Core, lock, read};
 use crate::format::{self, Superblock};
 use crate::options::Tuning;
-use crate::read::StoredEntry;
+use crate::place::Place;
+use crate::read::{Opened, StoredEntry};
 use crate::recovery::Recovered;
 use crate::scan::OfMember;
 use crate::seeded_bug::SeededBug;
@@ -104,9 +105,10 @@ fn rescue(
     let differing = &recovered.differing;
     let mut from = Some(0);
     while let Some(at) = from {
-        let mut page = Vec::new();
-        from = recovered.state.index.page(at, &mut page);
-        for (_, _, extent) in page {
+        let (page, next) = recovered.state.live_page(at);
+        from = next;
+        for (_, _, place) in page {
+            let extent = place.extent();
             let next = differing.partition_point(|range| range.end() <= u64::from(extent.block));
             let differs = differing
                 .get(next)
@@ -212,27 +214,47 @@ impl Core {
         Ok(())
     }
 
-    /// Verifies what was read at an extent, and takes it apart; where that is not
+    /// Verifies what was read at a place, and answers the entry there; where that is not
     /// sound, the other member is asked.
     pub fn open_read(
         &self,
         answer: Result<AlignedBuffer>,
-        extent: Extent,
+        place: Place,
         slot: SlotKey,
     ) -> Result<StoredEntry> {
-        let open = |bytes| self.open_entry(bytes, extent, slot);
-        let (entry, is_whole) = self.open_from_any(answer, extent, open)?;
+        let open = |bytes| self.open_entry(bytes, place, slot);
+        let (entry, is_whole) = self.open_from_any(answer, place.extent(), open)?;
         if !is_whole {
-            let mut unsound = lock(&self.unsound);
-            if unsound.len() < MOST_UNSOUND && !unsound.contains(&(slot, extent)) {
-                unsound.push((slot, extent));
-            }
-            drop(unsound);
-            if let Some(task) = self.background.get() {
-                task.notify();
-            }
+            self.note_unsound(place, slot);
         }
         Ok(entry)
+    }
+
+    /// The same, of all that lies in the blocks of a place.
+    pub fn open_whole(
+        &self,
+        answer: Result<AlignedBuffer>,
+        place: Place,
+        slot: SlotKey,
+    ) -> Result<Opened> {
+        let open = |bytes| self.open_extent(bytes, place.extent());
+        let (opened, is_whole) = self.open_from_any(answer, place.extent(), open)?;
+        if !is_whole {
+            self.note_unsound(place, slot);
+        }
+        Ok(opened)
+    }
+
+    /// One member has an entry that another one has not: it is mended soon.
+    fn note_unsound(&self, place: Place, slot: SlotKey) {
+        let mut unsound = lock(&self.unsound);
+        if unsound.len() < MOST_UNSOUND && !unsound.contains(&(slot, place)) {
+            unsound.push((slot, place));
+        }
+        drop(unsound);
+        if let Some(task) = self.background.get() {
+            task.notify();
+        }
     }
 
     /// Opens what was read at an extent, or what another member has there; false where the first
@@ -258,14 +280,14 @@ impl Core {
     /// Writes entries that one member has over what another one has instead.
     pub fn mend(&self) -> Result<()> {
         let unsound = std::mem::take(&mut *lock(&self.unsound));
-        for (slot, extent) in unsound {
+        for (slot, place) in unsound {
             let mut writer = lock(&self.writer);
             // Freed or on its way since: then there is nothing to mend.
-            let is_live = read(&self.state).index.find(slot).any(|at| at == extent);
-            if !is_live || read(&self.pending).contains_key(&extent.block) {
+            let is_live = read(&self.state).find(slot).any(|at| at == place);
+            if !is_live || read(&self.pending).contains_key(&place.block) {
                 continue;
             }
-            if self.mend_one(slot, extent)? {
+            if self.mend_one(slot, place)? {
                 self.counters.mended.fetch_add(1, Ordering::Relaxed);
                 self.keep_members(&mut writer)?;
             }
@@ -274,7 +296,8 @@ impl Core {
     }
 
     /// Mends an entry that stays where it is; true if something was written.
-    fn mend_one(&self, slot: SlotKey, extent: Extent) -> Result<bool> {
+    fn mend_one(&self, slot: SlotKey, place: Place) -> Result<bool> {
+        let extent = place.extent();
         let mut sound = None;
         let mut damaged = Vec::new();
         for member in self.volume.readable() {
@@ -282,7 +305,7 @@ impl Core {
             let is_sound = bytes.as_ref().is_ok_and(|bytes| {
                 let mut copy = crate::volume::buffer(bytes.len());
                 copy.copy_from_slice(bytes);
-                self.open_entry(copy, extent, slot).is_ok()
+                self.open_entry(copy, place, slot).is_ok()
             });
             match bytes {
                 Ok(bytes) if is_sound => sound = Some(bytes),

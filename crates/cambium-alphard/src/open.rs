@@ -135,7 +135,7 @@ pub(crate) fn load(
             let mut recovered =
                 recovery::recover(environment, volume, superblock, tuning, progress)?;
             let session = (superblock.store, superblock.epoch);
-            let through = synced_mark::synced_through(file_system, path, session);
+            let through = synced_mark::synced_through(file_system, path, session).unwrap_or(0);
             recovered.miss_promised(through, volume);
             cambium_io::events::recovered("alphard", path, recovered.sequence);
             Ok(recovered)
@@ -218,6 +218,7 @@ pub(crate) fn assemble(
             pending_bytes: 0,
             outgoing: Outgoing::default(),
             stale: recovered.stale,
+            packs: recovered.packs,
             ahead: Ahead::default(),
             discards: Discards::new(tuning.discard_bytes),
             key_checks: KeyChecks::new((tuning.key_cache_bytes / KEY_CHECK_BYTES) as usize),

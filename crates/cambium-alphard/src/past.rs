@@ -47,7 +47,7 @@ impl FoundChange {
         };
         Some(FoundChange {
             sequence: found.sequence,
-            change: LoggedChange::new(entry.extent(), found.is_tombstone(), begins_batch),
+            change: LoggedChange::new(entry.place().extent(), found.is_tombstone(), begins_batch),
             obsolete_at,
             sound: entry.sound(),
         })

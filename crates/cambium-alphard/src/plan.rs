@@ -1,14 +1,18 @@
 //! Planning a write: what it replaces, and where its entries go. A request is refused here
 //! or not at all, but for failures of the device.
 
-use cambium_api::Operation;
+use cambium_api::{Operation, Written};
 use cambium_base::{Error, Extent, Result, Value};
+use cambium_index::cuckoo::SlotKey;
 use cambium_io::StepOutcome;
 use cambium_io::sync::MutexGuard;
 
 use crate::core::{Core, Writer, read};
-use crate::format::{self, blocks_for};
+use crate::format;
+use crate::pack;
+use crate::place::Place;
 use crate::seeded_bug::SeededBug;
+use crate::space::Purpose;
 use crate::state::KeyName;
 use crate::write::WriteRequest;
 
@@ -20,6 +24,8 @@ const MOST_PENDING: usize = 4;
 const ROOM_BYTES: u64 = 1 << 20;
 /// After so many steps a write waits only for those that let tombstones go.
 const MOST_STEPS: u32 = 1024;
+/// The same of walks over the device that clean.
+const MOST_WALKS: u64 = 2;
 
 /// An operation with all that it needs to be done.
 pub(crate) struct Planned<'a> {
@@ -27,23 +33,62 @@ pub(crate) struct Planned<'a> {
     /// `None` deletes.
     pub value: Option<&'a [u8]>,
     pub name: KeyName,
-    pub before: Option<Extent>,
-    pub extent: Extent,
+    pub before: Option<Place>,
+    pub place: Place,
 }
 
-impl Planned<'_> {
+impl<'a> Planned<'a> {
+    /// An operation whose place is to be found.
+    pub fn new(
+        key: &'a [u8],
+        value: Option<&'a [u8]>,
+        name: KeyName,
+        before: Option<Place>,
+    ) -> Self {
+        Planned {
+            key,
+            value,
+            name,
+            before,
+            place: Place::tombstone(0),
+        }
+    }
+
     /// Where the key's value is afterwards.
-    pub fn after(&self) -> Option<Extent> {
-        self.value.map(|_| self.extent)
+    pub fn after(&self) -> Option<Place> {
+        self.value.map(|_| self.place)
+    }
+
+    /// Its place where it lies alone, at a block that is to be found.
+    fn alone(&self, block_bytes: u32) -> Place {
+        match self.value {
+            Some(value) => Place::alone(0, (self.key.len(), value.len()), block_bytes),
+            None => Place::tombstone(0),
+        }
+    }
+
+    /// Bytes of key and value that it takes in a pack; `None` if it lies alone.
+    fn packed_bytes(&self) -> Option<usize> {
+        match self.value {
+            None => Some(0),
+            Some(value) => self.place.is_small().then(|| self.key.len() + value.len()),
+        }
     }
 
     /// The bits by which the digest of all live extents changes.
     pub fn changes_digest_by(&self) -> u64 {
-        let extents = [self.before, self.after()].into_iter().flatten();
-        extents.fold(0, |digest, extent| {
-            digest ^ format::digest_of(self.name.slot, extent)
+        let places = [self.before, self.after()].into_iter().flatten();
+        places.fold(0, |digest, place| {
+            digest ^ format::digest_of(self.name.slot, place)
         })
     }
+}
+
+/// Entries as they are written: each pack together, each other one alone.
+pub(crate) fn units<'a, 'b>(planned: &'a [Planned<'b>]) -> impl Iterator<Item = &'a [Planned<'b>]> {
+    planned.chunk_by(|one, next| {
+        next.place.number().is_some_and(|number| number > 0) && one.place.block == next.place.block
+    })
 }
 
 impl Core {
@@ -56,12 +101,18 @@ impl Core {
         request: &WriteRequest,
     ) -> (MutexGuard<'a, Writer>, Result<u64>) {
         let mut steps = 0;
+        let walks = writer.packs.walks;
         loop {
             let planned = self
                 .check_writable()
                 .and_then(|()| self.plan(&mut writer, request));
             let error = match planned {
-                Err(error) if error.is_no_space() && !writer.tombstones.is_empty() => error,
+                Err(error)
+                    if error.is_no_space()
+                        && (!writer.tombstones.is_empty() || writer.packs.waste() > 0) =>
+                {
+                    error
+                }
                 other => return (writer, other),
             };
             let before = (writer.tombstones.len(), writer.allocator.free_blocks());
@@ -70,7 +121,7 @@ impl Core {
             drop(writer);
             self.environment
                 .wait_for_background(&|| self.health.is_closed());
-            let stepped = settled.and_then(|()| self.step(ROOM_BYTES));
+            let stepped = settled.and_then(|()| self.step(ROOM_BYTES, true));
             writer = self.lock_to_lead();
             steps += 1;
             let goes_on = match stepped {
@@ -79,7 +130,10 @@ impl Core {
                 Ok(_) if writer.allocator.free_blocks() > before.1 => steps < MOST_STEPS,
                 // One may erase headers without the last that a tombstone waits for, or
                 // copy to a mirror first.
-                Ok(outcome) => outcome == StepOutcome::Again && steps < MOST_STEPS,
+                Ok(outcome) => {
+                    let may_gain = steps < MOST_STEPS && writer.packs.walks < walks + MOST_WALKS;
+                    outcome == StepOutcome::Again && may_gain
+                }
                 Err(failed) if failed.is_no_space() => false,
                 Err(failed) => return (writer, Err(failed)),
             };
@@ -115,15 +169,40 @@ impl Core {
         if adds > 0 {
             self.reserve_index(writer, adds)?;
         }
+        self.place(writer, &mut planned, false)?;
+        let keys = planned.iter().map(|entry| Written::Key(0, entry.key));
+        self.recent.note((writer.next_sequence..).zip(keys));
+        Ok(self.apply(writer, &planned))
+    }
+
+    /// Gives entries their space; all of them or none.
+    pub fn place(
+        &self,
+        writer: &mut Writer,
+        planned: &mut [Planned<'_>],
+        is_move: bool,
+    ) -> Result<()> {
         self.begin_session(writer)?;
         self.collect_unpinned(writer);
-        self.allocate(writer, &mut planned)?;
-        if let Err(error) = self.reserve(&planned) {
-            give_back(writer, &planned);
+        let no_packs = writer.superblock.history_lost.is_some();
+        let mut most_blocks = match no_packs {
+            true => 0,
+            false => pack::most_blocks(self.block_bytes),
+        };
+        // Where no run of free blocks is long enough for a pack, shorter ones may be.
+        while let Err(error) = self.allocate(writer, planned, (is_move, most_blocks)) {
+            most_blocks /= 2;
+            let is_packed = planned.iter().any(|entry| entry.place.number().is_some());
+            if !is_packed || !error.is_no_space() || most_blocks == 0 {
+                return Err(error);
+            }
+        }
+        if let Err(error) = self.reserve(planned) {
+            give_back(writer, planned);
             return Err(error);
         }
-        self.forget_kept(&planned);
-        Ok(self.apply(writer, &planned))
+        self.forget_kept(planned);
+        Ok(())
     }
 
     /// What an operation replaces; `None` for a delete of what is not there.
@@ -140,49 +219,47 @@ impl Core {
         let (name, candidates) = {
             let state = read(&self.state);
             let name = state.name(key);
-            (name, state.index.find(name.slot).collect::<Vec<_>>())
+            (name, state.find(name.slot).collect::<Vec<_>>())
         };
         let before = self.choose(writer, name, &candidates)?;
         if before.is_none() && value.is_none() {
             return Ok(None);
         }
-        let block_bytes = self.block_bytes;
-        let blocks = value.map_or(1, |value| blocks_for(key.len(), value.len(), block_bytes));
-        Ok(Some(Planned {
-            key,
-            value,
-            name,
-            before,
-            extent: Extent { block: 0, blocks },
-        }))
+        Ok(Some(Planned::new(key, value, name, before)))
     }
 
-    /// Which of the extents under a slot is the key's. One that is whole in its
+    /// Which of the places under a slot is the key's. One that is whole in its
     /// slot needs no look; a longer one is compared by its second hash, which the
     /// entry's header has if memory has it no more.
     fn choose(
         &self,
         writer: &mut Writer,
         name: KeyName,
-        candidates: &[Extent],
-    ) -> Result<Option<Extent>> {
+        candidates: &[Place],
+    ) -> Result<Option<Place>> {
         if name.slot.is_exact() {
             return Ok(candidates.first().copied());
         }
-        for &extent in candidates {
-            let known = writer.key_checks.get(&extent.block).copied();
-            let check = known.map_or_else(|| self.key_check_at(extent), Ok)?;
+        for &place in candidates {
+            let known = writer.key_checks.get(&place.id()).copied();
+            let check = known.map_or_else(|| self.key_check_at(place, name.slot), Ok)?;
             if check == name.check {
-                return Ok(Some(extent));
+                return Ok(Some(place));
             }
         }
         Ok(None)
     }
 
-    /// The second hash of the key whose entry lies at an extent, which cannot go
+    /// The second hash of the key whose entry lies at a place, which cannot go
     /// away now. With the first it makes 120 bits under a secret: two keys that
     /// agree in them are taken for one, here as in recovery.
-    fn key_check_at(&self, extent: Extent) -> Result<u64> {
+    fn key_check_at(&self, place: Place, slot: SlotKey) -> Result<u64> {
+        let extent = place.extent();
+        if let Some(number) = place.number() {
+            let opened = self.open_whole(self.read_extent(extent), place, slot)?;
+            let check = opened.packed().nth(number).map(|(name, _, _)| name.check);
+            return check.ok_or_else(|| self.no_header(extent));
+        }
         let first = Extent {
             blocks: 1,
             ..extent
@@ -197,11 +274,15 @@ impl Core {
         });
         match header {
             Some(header) => Ok(header.key_check),
-            None => Err(self.volume.damage(
-                extent.block,
-                "the index points here, and no entry header matches its checksum",
-            )),
+            None => Err(self.no_header(extent)),
         }
+    }
+
+    fn no_header(&self, extent: Extent) -> Error {
+        self.volume.damage(
+            extent.block,
+            "the index points here, and no entry header matches its checksum",
+        )
     }
 
     /// The value that a key has now, for a precondition.
@@ -224,18 +305,42 @@ impl Core {
 
     /// Finds space for each entry, right after the one before it where that is
     /// free; all of them or none.
-    fn allocate(&self, writer: &mut Writer, planned: &mut [Planned<'_>]) -> Result<()> {
-        let blocks = |extent: Extent| u64::from(extent.blocks);
-        let puts = planned.iter().filter(|entry| entry.value.is_some());
-        let taken: u64 = puts.map(|entry| blocks(entry.extent)).sum();
+    fn allocate(
+        &self,
+        writer: &mut Writer,
+        planned: &mut [Planned<'_>],
+        (is_move, most_blocks): (bool, u32),
+    ) -> Result<()> {
+        for entry in planned.iter_mut() {
+            entry.place = entry.alone(self.block_bytes);
+        }
+        if most_blocks > 0 {
+            pack_small(planned, most_blocks, self.block_bytes);
+        }
+        let blocks = |unit: &[Planned<'_>]| u64::from(unit[0].place.extent().blocks);
+        let puts = units(planned).filter(|unit| unit[0].value.is_some());
+        let taken: u64 = puts.map(blocks).sum();
         let replaced = planned.iter().filter_map(|entry| entry.before);
-        let may_use_reserve = taken <= replaced.map(blocks).sum();
+        // Alone an entry of a pack would take a block.
+        let replaced = replaced.map(|place| match place.number() {
+            Some(_) => 1,
+            None => u64::from(place.extent().blocks),
+        });
+        let purpose = match taken <= replaced.sum() {
+            _ if is_move => Purpose::Move,
+            true => Purpose::Replace,
+            false => Purpose::Add,
+        };
         let mut behind = None;
-        for at in 0..planned.len() {
-            let blocks = planned[at].extent.blocks;
-            match self.find_space(writer, blocks, behind, may_use_reserve) {
+        let mut at = 0;
+        while at < planned.len() {
+            let count = units(&planned[at..]).next().map_or(1, <[_]>::len);
+            let blocks = planned[at].place.extent().blocks;
+            match self.find_space(writer, blocks, behind, purpose) {
                 Ok(extent) => {
-                    planned[at].extent = extent;
+                    for entry in &mut planned[at..at + count] {
+                        entry.place = entry.place.at(extent.block);
+                    }
                     behind = Some(extent);
                 }
                 Err(error) => {
@@ -243,6 +348,7 @@ impl Core {
                     return Err(error);
                 }
             }
+            at += count;
         }
         Ok(())
     }
@@ -253,18 +359,55 @@ impl Core {
         if self.tuning.discard_bytes == 0 || self.has_bug(SeededBug::HolesUnreserved) {
             return Ok(());
         }
-        planned
-            .chunk_by(|one, next| one.extent.end() == u64::from(next.extent.block))
+        let extents: Vec<Extent> = units(planned).map(|unit| unit[0].place.extent()).collect();
+        extents
+            .chunk_by(|one, next| one.end() == u64::from(next.block))
             .try_for_each(|run| {
-                let blocks = run.iter().map(|entry| u64::from(entry.extent.blocks)).sum();
-                self.volume.reserve(run[0].extent.block, blocks)
+                let blocks = run.iter().map(|extent| u64::from(extent.blocks)).sum();
+                self.volume.reserve(run[0].block, blocks)
             })
+    }
+}
+
+/// Puts small entries that follow one another into packs, where that takes fewer blocks; so
+/// with tombstones. Places tell packs apart by their blocks, which are not those of the device
+/// yet.
+fn pack_small(planned: &mut [Planned<'_>], most_blocks: u32, block_bytes: u32) {
+    let most = pack::room(most_blocks, block_bytes);
+    let most_entries = pack::most_entries(block_bytes);
+    let (mut at, mut packs) = (0, 0);
+    while at < planned.len() {
+        let is_put = planned[at].value.is_some();
+        let (mut count, mut contents) = (0, 0);
+        for entry in &planned[at..] {
+            let bytes = entry
+                .packed_bytes()
+                .filter(|_| entry.value.is_some() == is_put);
+            let Some(bytes) = bytes else { break };
+            let table = (count + 1) * pack::ROW_BYTES;
+            if count == most_entries || count > 0 && table + contents + bytes > most {
+                break;
+            }
+            (count, contents) = (count + 1, contents + bytes);
+        }
+        let blocks = format::blocks_for(count * pack::ROW_BYTES, contents, block_bytes);
+        if (blocks as usize) < count {
+            packs += 1;
+            let pack = Extent {
+                block: packs,
+                blocks,
+            };
+            for (number, entry) in planned[at..at + count].iter_mut().enumerate() {
+                entry.place = Place::packed(pack, number);
+            }
+        }
+        at += count.max(1);
     }
 }
 
 /// Gives extents back that nothing was written to.
 fn give_back(writer: &mut Writer, planned: &[Planned<'_>]) {
-    for taken in planned {
-        writer.allocator.free(taken.extent);
+    for taken in units(planned) {
+        writer.allocator.free(taken[0].place.extent());
     }
 }

@@ -5,6 +5,7 @@
 //! came for looks again as a snapshot does: what that sees stays where it is.
 //! Lookups find in memory what others have read lately ([`crate::kept`]).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cambium_base::{Extent, Result, Value};
@@ -16,8 +17,10 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, ReadQueue, ReadRequest};
 
 use crate::core::{Core, lock, read, write};
-use crate::format::{self, EntryKind};
+use crate::format::{self, EntryHeader, EntryKind};
 use crate::kept::Known;
+use crate::pack::{self, Row};
+use crate::place::Place;
 use crate::seeded_bug::SeededBug;
 use crate::state::KeyName;
 use crate::volume::buffer;
@@ -29,8 +32,64 @@ pub(crate) struct StoredEntry {
     pub value: Value,
 }
 
+/// The verified bytes of an entry, or of a pack of them.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    header: EntryHeader,
+    bytes: Arc<AlignedBuffer>,
+    key: Range<usize>,
+    value: Range<usize>,
+}
+
+impl Opened {
+    /// The entries of a pack: what each is called, its key and its value, if it is no
+    /// tombstone. Ends at the first that is none.
+    pub fn packed(&self) -> impl Iterator<Item = (KeyName, &[u8], Option<&[u8]>)> {
+        let contents = &self.bytes[self.value.clone()];
+        let table = match self.header.kind {
+            EntryKind::Pack => &self.bytes[self.key.clone()],
+            _ => &[],
+        };
+        pack::rows(table, contents.len()).map_while(move |row| {
+            let Row {
+                slot,
+                check,
+                key,
+                value,
+            } = row?;
+            Some((
+                KeyName { slot, check },
+                &contents[key],
+                value.map(|value| &contents[value]),
+            ))
+        })
+    }
+
+    /// The entry of a place; `None` if another one is there.
+    fn entry(&self, place: Place, slot: SlotKey) -> Option<StoredEntry> {
+        if let Some(number) = place.number() {
+            let (name, key, value) = self.packed().nth(number)?;
+            // Copied, so that a small value does not hold the memory of a pack.
+            let value = value.filter(|_| name.slot == slot)?;
+            return Some(StoredEntry {
+                key: Value::from(key.to_vec()),
+                value: Value::from(value.to_vec()),
+            });
+        }
+        self.alone().filter(|_| self.header.slot_key == slot)
+    }
+
+    /// The entry, if it is one alone.
+    pub fn alone(&self) -> Option<StoredEntry> {
+        (self.header.kind == EntryKind::Value).then(|| StoredEntry {
+            key: Value::share(self.bytes.clone(), self.key.clone()),
+            value: Value::share(self.bytes.clone(), self.value.clone()),
+        })
+    }
+}
+
 /// Where a key's entry can be, and what is kept of that.
-type Candidate = (Extent, Known);
+type Candidate = (Place, Known);
 
 /// Read queues between two uses: making one costs system calls.
 #[derive(Debug, Default)]
@@ -63,17 +122,17 @@ impl Core {
     fn candidates(&self, key: &[u8]) -> (KeyName, Vec<Candidate>) {
         let state = read(&self.state);
         let name = state.name(key);
-        let extents = state.index.find(name.slot);
+        let places = state.find(name.slot);
         (
             name,
-            extents.map(|extent| self.candidate(extent, key)).collect(),
+            places.map(|place| self.candidate(place, key)).collect(),
         )
     }
 
-    /// An extent with what is kept of it: only who has the lock on the state looks, so that
+    /// A place with what is kept of it: only who has the lock on the state looks, so that
     /// both are of one moment.
-    fn candidate(&self, extent: Extent, key: &[u8]) -> Candidate {
-        (extent, self.kept.find(extent, key))
+    fn candidate(&self, place: Place, key: &[u8]) -> Candidate {
+        (place, self.kept.find(place, key))
     }
 
     /// The value that a key had at a moment that is held.
@@ -85,16 +144,14 @@ impl Core {
     fn candidates_at(&self, key: &[u8], moment: u64) -> (KeyName, Vec<Candidate>) {
         let state = read(&self.state);
         let name = state.name(key);
-        let extents: Vec<Extent> = match state.at(key, name.slot, moment) {
+        let places: Vec<Place> = match state.at(key, name.slot, moment) {
             Ok(seen) => seen.into_iter().collect(),
             Err(candidates) => candidates,
         };
-        let candidates = extents.into_iter();
+        let candidates = places.into_iter();
         (
             name,
-            candidates
-                .map(|extent| self.candidate(extent, key))
-                .collect(),
+            candidates.map(|place| self.candidate(place, key)).collect(),
         )
     }
 
@@ -105,14 +162,14 @@ impl Core {
         name: KeyName,
         candidates: Vec<Candidate>,
     ) -> Result<Option<Value>> {
-        for (extent, known) in candidates {
+        for (place, known) in candidates {
             let since = match known {
                 Known::Value(value) => return Ok(Some(value)),
                 Known::Nothing(since) => since,
             };
-            let entry = self.open_read(self.read_extent(extent), extent, name.slot)?;
+            let entry = self.open_read(self.read_extent(place.extent()), place, name.slot)?;
             if entry.key == key {
-                self.keep_read(extent, &entry, since);
+                self.keep_read(place, &entry, since);
                 return Ok(Some(entry.value));
             }
         }
@@ -126,32 +183,61 @@ impl Core {
         let mut values = vec![None; keys.len()];
         for (number, key) in keys.iter().enumerate() {
             let (name, candidates) = self.candidates_at(key, moment);
-            for (extent, known) in candidates {
+            for (place, known) in candidates {
                 match known {
                     Known::Value(value) => values[number] = Some(value),
-                    Known::Nothing(since) => wanted.push((number, name.slot, extent, since)),
+                    Known::Nothing(since) => wanted.push((number, name.slot, place, since)),
                 }
             }
         }
-        let extents: Vec<Extent> = wanted.iter().map(|wanted| wanted.2).collect();
+        let extents: Vec<Extent> = wanted.iter().map(|wanted| wanted.2.extent()).collect();
         let answers = self.read_many(&extents)?;
-        for ((number, slot, extent, since), bytes) in wanted.into_iter().zip(answers) {
-            let entry = self.open_read(bytes, extent, slot)?;
+        for ((number, slot, place, since), bytes) in wanted.into_iter().zip(answers) {
+            let entry = self.open_read(bytes, place, slot)?;
             if entry.key == keys[number] {
-                self.keep_read(extent, &entry, since);
+                self.keep_read(place, &entry, since);
                 values[number] = Some(entry.value);
             }
         }
         Ok(values)
     }
 
-    /// Offers the cache what was read at an extent after a moment.
-    fn keep_read(&self, extent: Extent, entry: &StoredEntry, since: Option<Moment>) {
+    /// Offers the cache what was read at a place after a moment.
+    fn keep_read(&self, place: Place, entry: &StoredEntry, since: Option<Moment>) {
         let since = match self.has_bug(SeededBug::CacheTakesLateReads) {
-            true => self.kept.moment(extent),
+            true => self.kept.moment(place),
             false => since,
         };
-        self.kept.take_read(extent, &entry.key, &entry.value, since);
+        self.kept.take_read(place, &entry.key, &entry.value, since);
+    }
+
+    /// Reads entries that stay where they are, together; a pack once for those that follow one
+    /// another.
+    pub fn read_entries(&self, places: &[(SlotKey, Place)]) -> Result<Vec<Result<StoredEntry>>> {
+        let packs = || places.chunk_by(|(_, one), (_, next)| one.extent() == next.extent());
+        let extents: Vec<Extent> = packs().map(|pack| pack[0].1.extent()).collect();
+        let mut entries = Vec::with_capacity(places.len());
+        for (pack, answer) in packs().zip(self.read_many(&extents)?) {
+            if let [(slot, place)] = *pack {
+                entries.push(self.open_read(answer, place, slot));
+                continue;
+            }
+            let opened = self.open_whole(answer, pack[0].1, pack[0].0);
+            entries.extend(pack.iter().map(|&(slot, place)| match &opened {
+                Ok(opened) => self.entry_of(opened, place, slot),
+                Err(error) => Err(error.clone()),
+            }));
+        }
+        Ok(entries)
+    }
+
+    fn entry_of(&self, opened: &Opened, place: Place, slot: SlotKey) -> Result<StoredEntry> {
+        opened.entry(place, slot).ok_or_else(|| {
+            self.volume.damage(
+                place.block,
+                "the index points here, and the entry is another one",
+            )
+        })
     }
 
     /// Reads extents that stay where they are, together.
@@ -214,21 +300,25 @@ impl Core {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Verifies what was read at an extent, and takes it apart.
+    /// Verifies what was read at a place, and answers the entry there.
     pub fn open_entry(
         &self,
-        mut bytes: AlignedBuffer,
-        extent: Extent,
+        bytes: AlignedBuffer,
+        place: Place,
         slot: SlotKey,
     ) -> Result<StoredEntry> {
+        self.entry_of(&self.open_extent(bytes, place.extent())?, place, slot)
+    }
+
+    /// Verifies what was read at an extent.
+    pub fn open_extent(&self, mut bytes: AlignedBuffer, extent: Extent) -> Result<Opened> {
         let damage = |what: &str| Err(self.volume.damage(extent.block, what));
         let (block, unit) = (extent.block, self.block_bytes);
         let Some(header) = format::decode_header(&bytes, block, unit, self.seed) else {
             return damage("the index points here, and no entry header matches its checksum");
         };
         let whole = bytes.len() == extent.blocks as usize * unit as usize;
-        let right = header.kind == EntryKind::Value && header.slot_key == slot;
-        if !whole || !right || header.extent(unit) != extent {
+        if !whole || header.extent(unit) != extent {
             return damage("the index points here, and the entry is another one");
         }
         if !format::body_is_sound(&bytes, block, unit, self.seed)
@@ -239,10 +329,11 @@ impl Core {
         let Some((key, value)) = format::restore(&mut bytes, &header, unit) else {
             return damage("the entry's lengths do not fit its blocks");
         };
-        let bytes = Arc::new(bytes);
-        Ok(StoredEntry {
-            key: Value::share(bytes.clone(), key),
-            value: Value::share(bytes, value),
+        Ok(Opened {
+            header,
+            bytes: Arc::new(bytes),
+            key,
+            value,
         })
     }
 }

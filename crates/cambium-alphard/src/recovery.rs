@@ -26,7 +26,9 @@ use crate::change_log::ChangeLog;
 use crate::format::{self, Superblock};
 use crate::mirror::Differing;
 use crate::options::Tuning;
+use crate::packs::Packs;
 use crate::past::FoundChange;
+use crate::place::Place;
 use crate::scan::{Found, Newest, OfMember, Scan, crew_for};
 use crate::seeded_bug::SeededBug;
 use crate::stale::StaleHeaders;
@@ -39,7 +41,8 @@ pub(crate) struct Recovered {
     pub state: State,
     pub allocator: Allocator,
     pub stale: StaleHeaders,
-    pub tombstones: VecDeque<(u64, u32)>,
+    pub packs: Packs,
+    pub tombstones: VecDeque<(u64, Place)>,
     /// The last write that is kept.
     pub sequence: u64,
     /// Up to where the device itself says that all is durable.
@@ -70,6 +73,7 @@ impl Recovered {
             state,
             allocator: Allocator::new(superblock.first_block(), superblock.high_water),
             stale: StaleHeaders::default(),
+            packs: Packs::default(),
             tombstones: VecDeque::new(),
             sequence: superblock.sequence,
             marked: superblock.synced_through,
@@ -81,6 +85,13 @@ impl Recovered {
             believed: 0,
             differing: Vec::new(),
         }
+    }
+
+    /// Takes the blocks of a live entry or a tombstone, or of its pack; false if something else
+    /// has them.
+    pub fn take(&mut self, place: Place, is_tombstone: bool) -> bool {
+        let extent = place.extent();
+        extent.blocks > 0 && (!self.packs.find(place, is_tombstone) || self.allocator.take(extent))
     }
 
     /// Finds damage where writes up to a number were synced, and some are cut off.
@@ -169,12 +180,12 @@ impl Cut {
                 break;
             }
             if newest.remaining == 0 || tuning.seeded_bug.is(SeededBug::BatchSplit) {
-                cut = next;
+                cut = newest.last;
             }
-            next += 1;
+            next = newest.last + 1;
         }
         if tuning.seeded_bug.is(SeededBug::TornTailKept) {
-            let last = entries.keys().next_back().copied();
+            let last = entries.values().next_back().map(|newest| newest.last);
             cut = last.unwrap_or(cut).max(cut);
         }
         let superblock = scan.superblock;
@@ -182,7 +193,11 @@ impl Cut {
             sequence: cut,
             digest: match cut == superblock.sequence {
                 true => Some(superblock.live_digest),
-                false => entries.get(&cut).map(|newest| newest.digest),
+                false => {
+                    let mut newest = entries.values();
+                    let last = newest.find(|newest| newest.last == cut);
+                    last.map(|newest| newest.digest)
+                }
             },
         })
     }
@@ -199,7 +214,7 @@ struct Settled {
     live: Vec<(SlotKey, Extent)>,
     part: Part,
     digest: u64,
-    tombstones: Vec<(u64, u32)>,
+    tombstones: Vec<(u64, Place)>,
     stale: Vec<(u64, u32)>,
     dead: Vec<u32>,
     /// Of a store with history.
@@ -218,9 +233,9 @@ fn settle_part(
     let (mut tombstones, mut stale, mut dead) = (Vec::new(), Vec::new(), Vec::new());
     let mut changes = Vec::new();
     for (at, entry) in found.iter().enumerate() {
-        let extent = entry.extent();
+        let place = entry.place();
         if entry.sequence > cut {
-            dead.push(extent.block);
+            dead.push(place.block);
             continue;
         }
         let name = (entry.slot, entry.check);
@@ -234,12 +249,12 @@ fn settle_part(
             changes.extend(FoundChange::of(entry, newer, older));
         }
         if entry.is_tombstone() {
-            tombstones.push((entry.sequence, extent.block));
+            tombstones.push((entry.sequence, place));
         } else if first {
-            live.push((entry.slot, extent));
-            digest ^= format::digest_of(entry.slot, extent);
+            live.push((entry.slot, place.slot()));
+            digest ^= format::digest_of(entry.slot, place);
         } else {
-            stale.push((entry.sequence, extent.block));
+            stale.push((entry.sequence, place.block));
         }
     }
     drop(found);
@@ -279,13 +294,18 @@ fn settle(
     found.into_iter().enumerate().for_each(|job| crew.add(job));
     let (mut made, mut stale, mut changes) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(settled) = crew.next()? {
-        let live = settled.live.iter().map(|(_, extent)| *extent);
-        let tombstones = settled.tombstones.iter();
-        let tombstones = tombstones.map(|&(_, block)| Extent { block, blocks: 1 });
-        for extent in live.chain(tombstones) {
-            if !recovered.allocator.take(extent) {
-                let what = "two live entries lie over one another".to_string();
-                scan.finding(FindingKind::Damage, extent.block, what);
+        let mut overlap = |block| {
+            let what = "two live entries lie over one another".to_string();
+            scan.finding(FindingKind::Damage, block, what);
+        };
+        for &(_, slot) in &settled.live {
+            if !recovered.take(Place::of_slot(slot), false) {
+                overlap(slot.block);
+            }
+        }
+        for &(_, place) in &settled.tombstones {
+            if !recovered.take(place, true) {
+                overlap(place.block);
             }
         }
         recovered.state.live_digest ^= settled.digest;
@@ -300,7 +320,11 @@ fn settle(
         recovered.state.log = Some(scan.derive_log(&mut recovered, changes, tuning));
     }
     recovered.stale = stale.into_iter().collect();
+    let torn = scan.torn_packs.iter();
+    let torn = torn.filter(|(sequence, _)| *sequence > cut.sequence);
+    recovered.dead.extend(torn.map(|(_, block)| *block));
     recovered.dead.sort_unstable();
+    recovered.dead.dedup();
     recovered.tombstones.make_contiguous().sort_unstable();
     prove(&mut scan, &recovered, &cut);
     if let Some(first) = scan.first_odd {

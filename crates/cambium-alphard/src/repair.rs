@@ -16,17 +16,18 @@
 use std::path::Path;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
-use cambium_base::{Error, Extent, Result};
+use cambium_base::{Error, Result};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::{Environment, FileSystem, StepOutcome};
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::synced_mark;
 
-use crate::core::{Core, lock, write};
+use crate::core::{Core, Writer, lock, write};
 use crate::format::{self, FORMAT_VERSION, Superblock};
 use crate::members::{attach, superblocks_named};
 use crate::open::{DEVICE, assemble};
 use crate::options::{self, ENGINE, Tuning};
+use crate::place::Place;
 use crate::seeded_bug::SeededBug;
 use crate::volume::MemberState;
 use crate::{mirror, recovery, upkeep};
@@ -48,7 +49,7 @@ pub(crate) fn repair(
     let (volume, superblock) = (&attached.volume, attached.superblock);
     // A recovery keeps all that is durable, whatever is missing before it.
     let session = (superblock.store, superblock.epoch);
-    let through = synced_mark::synced_through(file_system, path, session);
+    let through = synced_mark::synced_through(file_system, path, session)?;
     let told = Superblock {
         synced_through: superblock.synced_through.max(through),
         ..superblock
@@ -156,19 +157,24 @@ fn note_missing(core: &Core, missing: &[(usize, Error)], report: &mut CheckRepor
 
 /// Takes lost entries out, with all that could come back in their place. It can be killed
 /// anywhere: a later repair finds the same entries lost.
-fn keep_the_rest(core: &Core, lost: &[(SlotKey, Extent)], dead: Vec<u32>) -> Result<()> {
+fn keep_the_rest(core: &Core, lost: &[(SlotKey, Place)], dead: Vec<u32>) -> Result<()> {
     {
         let mut state = write(&core.state);
-        for &(slot, extent) in lost {
-            if state.index.remove(slot, extent) {
-                state.live_digest ^= format::digest_of(slot, extent);
+        for &(slot, place) in lost {
+            if state.index.remove(slot, place.slot()) {
+                state.live_digest ^= format::digest_of(slot, place);
             }
         }
     }
     let mut writer = lock(&core.writer);
+    let last = writer.next_sequence - 1;
+    for &(_, place) in lost {
+        // Its blocks are found to be free by the next opening.
+        _ = writer.packs.lose(place, last);
+    }
     let mut older = dead;
     older.extend(writer.stale.iter().map(|(_, block)| block));
-    let lost = lost.iter().map(|(_, extent)| extent.block).collect();
+    let lost: Vec<u32> = lost.iter().map(|(_, place)| place.block).collect();
     // Erased extents leave gaps in the numbers. The superblock must say before that
     // everything up to the end is durable, or a later recovery stops at a gap.
     let superblock = &writer.superblock;
@@ -176,22 +182,51 @@ fn keep_the_rest(core: &Core, lost: &[(SlotKey, Extent)], dead: Vec<u32>) -> Res
         .write_again(superblock.first_block(), superblock.high_water)?;
     writer.superblock.image_id = 0;
     // What the writes before made of the store is not what is left.
-    let last = writer.next_sequence - 1;
     let history_lost = &mut writer.superblock.history_lost;
     *history_lost = history_lost.map(|_| last);
     if core.has_bug(SeededBug::RepairErasesFirst) {
         older.extend(lost);
-        erase(core, older)?;
+        erase(core, &writer, older)?;
         return core.begin_session(&mut writer);
     }
     core.begin_session(&mut writer)?;
     // While the header of a lost entry is there, nothing older of its key counts.
-    erase(core, older)?;
-    erase(core, lost)
+    erase(core, &writer, older.clone())?;
+    drop(writer);
+    empty_packs(core, older)?;
+    let writer = lock(&core.writer);
+    erase(core, &writer, lost)
 }
 
-/// Erases headers, durably.
-fn erase(core: &Core, mut blocks: Vec<u32>) -> Result<()> {
+/// Moves what counts out of packs that hold older entries too, and erases their headers.
+fn empty_packs(core: &Core, mut blocks: Vec<u32>) -> Result<()> {
+    let mut writer = lock(&core.writer);
+    blocks.retain(|&block| writer.packs.holds(block));
+    if blocks.is_empty() {
+        return Ok(());
+    }
+    blocks.iter().for_each(|&block| writer.packs.want(block));
+    drop(writer);
+    while core.clean_some(u64::MAX)? == StepOutcome::Again {}
+    let mut writer = lock(&core.writer);
+    core.settle(&mut writer)?;
+    // Over others lie moved entries by now.
+    blocks.retain(|&block| writer.stale.is_at(block));
+    if let Some(&block) = blocks.iter().find(|&&block| writer.packs.holds(block)) {
+        return Err(Error::NoSpace {
+            path: core.volume.path(),
+            what: format!(
+                "entries at offset {} have to move for this repair: make the store larger, or delete something",
+                core.volume.offset(block)
+            ),
+        });
+    }
+    erase(core, &writer, blocks)
+}
+
+/// Erases headers, durably; not those of packs with entries that count.
+fn erase(core: &Core, writer: &Writer, mut blocks: Vec<u32>) -> Result<()> {
+    blocks.retain(|&block| !writer.packs.holds(block));
     blocks.sort_unstable();
     blocks.dedup();
     upkeep::erase_blocks(&core.volume, &blocks)?;
@@ -203,14 +238,14 @@ fn find_lost(
     core: &Core,
     report: &mut CheckReport,
     progress: &dyn ProgressSink,
-) -> Result<Vec<(SlotKey, Extent)>> {
+) -> Result<Vec<(SlotKey, Place)>> {
     let mut lost = Vec::new();
     let mut from = Some(0);
     while let Some(at) = from {
-        let mut page = Vec::new();
-        from = crate::core::read(&core.state).index.page(at, &mut page);
-        for (_, slot, extent) in page {
-            let opened = core.open_read(core.read_extent(extent), extent, slot);
+        let (page, next) = crate::core::read(&core.state).live_page(at);
+        from = next;
+        for (_, slot, place) in page {
+            let opened = core.open_read(core.read_extent(place.extent()), place, slot);
             match opened {
                 Ok(_) => report.entries += 1,
                 Err(Error::Corruption { file, offset, what }) => {
@@ -220,7 +255,7 @@ fn find_lost(
                         offset,
                         what: format!("{what}: the entry is lost"),
                     });
-                    lost.push((slot, extent));
+                    lost.push((slot, place));
                 }
                 Err(error) => return Err(error),
             }

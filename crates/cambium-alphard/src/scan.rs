@@ -21,9 +21,13 @@ use cambium_index::cuckoo::{Parts, SlotKey};
 use cambium_io::batch::read_all;
 use cambium_io::{AlignedBuffer, Crew, Environment, ReadRequest};
 
-use crate::format::{self, CONTINUATION, ENTRY, EntryHeader, EntryKind, Superblock};
+use crate::format::{
+    self, CONTINUATION, ENTRY, ENTRY_HEADER_BYTES, EntryHeader, EntryKind, Superblock,
+};
 use crate::mirror::Differing;
 use crate::options::Tuning;
+use crate::pack;
+use crate::place::Place;
 use crate::volume::{Volume, buffer};
 
 /// Bytes of one read.
@@ -48,8 +52,8 @@ pub(crate) struct Found {
     pub check: u64,
     pub sequence: u64,
     block: u32,
-    /// The length in blocks, and above it flags. An entry has at most 4 GiB and 64 KiB.
-    blocks_and_flags: u32,
+    /// The bits of its place, and flags above them.
+    place_and_flags: u32,
 }
 
 const TOMBSTONE: u32 = 1 << 31;
@@ -57,10 +61,11 @@ const BEGINS_BATCH: u32 = 1 << 30;
 /// The scan has verified the body, or found it damaged; neither where it did not look.
 const SOUND: u32 = 1 << 29;
 const UNSOUND: u32 = 1 << 28;
-const BLOCKS: u32 = UNSOUND - 1;
+const PLACE: u32 = UNSOUND - 1;
 
 impl Found {
-    fn new(header: &EntryHeader, extent: Extent, sound: Option<bool>) -> Self {
+    /// An entry that lies alone.
+    fn alone(header: &EntryHeader, unit: u32, sound: Option<bool>) -> Self {
         let flags = [
             (TOMBSTONE, header.kind == EntryKind::Tombstone),
             (BEGINS_BATCH, header.begins_batch),
@@ -68,43 +73,74 @@ impl Found {
             (UNSOUND, sound == Some(false)),
         ];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
+        let lengths = (header.key_bytes.into(), header.value_bytes as usize);
+        let place = match header.kind {
+            EntryKind::Tombstone => Place::tombstone(header.block),
+            _ => Place::alone(header.block, lengths, unit),
+        };
+        let place = place.slot();
         Found {
             slot: header.slot_key,
             check: header.key_check,
             sequence: header.sequence,
             block: header.block,
-            blocks_and_flags: flags.fold(extent.blocks, |flags, (flag, _)| flags | flag),
+            place_and_flags: flags.fold(place.blocks, |flags, (flag, _)| flags | flag),
         }
     }
 
+    /// The entries of a pack, from its first block; `None` if that does not match the checksum
+    /// of the table.
+    fn packed(header: &EntryHeader, bytes: &[u8], unit: u32) -> Option<Vec<Self>> {
+        let table = bytes.get(ENTRY_HEADER_BYTES..)?;
+        let table = table.get(..usize::from(header.key_bytes))?;
+        if pack::table_check(table) != header.key_check {
+            return None;
+        }
+        let rows = pack::rows(table, header.value_bytes as usize).enumerate();
+        rows.map(|(number, row)| {
+            let row = row?;
+            Some(Found {
+                slot: row.slot,
+                check: row.check,
+                sequence: header.first_sequence() + number as u64,
+                block: header.block,
+                place_and_flags: Place::packed(header.extent(unit), number).slot().blocks
+                    | if row.value.is_none() { TOMBSTONE } else { 0 },
+            })
+        })
+        .collect()
+    }
+
     pub fn is_tombstone(&self) -> bool {
-        self.blocks_and_flags & TOMBSTONE != 0
+        self.place_and_flags & TOMBSTONE != 0
     }
 
     /// True for the first entry of a batch.
     pub fn begins_batch(&self) -> bool {
-        self.blocks_and_flags & BEGINS_BATCH != 0
+        self.place_and_flags & BEGINS_BATCH != 0
     }
 
     /// Whether the body matches its checksum, where the scan has looked.
     pub fn sound(&self) -> Option<bool> {
-        match self.blocks_and_flags & (SOUND | UNSOUND) {
+        match self.place_and_flags & (SOUND | UNSOUND) {
             0 => None,
             sound => Some(sound == SOUND),
         }
     }
 
-    pub fn extent(&self) -> Extent {
-        Extent {
+    pub fn place(&self) -> Place {
+        Place::of_slot(Extent {
             block: self.block,
-            blocks: self.blocks_and_flags & BLOCKS,
-        }
+            blocks: self.place_and_flags & PLACE,
+        })
     }
 }
 
 /// What the cut is decided by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newest {
+    /// The last of its numbers.
+    pub last: u64,
     pub epoch: u32,
     pub digest: u64,
     pub remaining: u32,
@@ -124,8 +160,10 @@ pub(crate) struct Scan<'a> {
     pub seed: ChecksumSeed,
     /// All headers, by parts of the index.
     pub found: Vec<Vec<Found>>,
-    /// Entries at or above `durable`, by number: of those with one number, that of the
-    /// newest epoch counts.
+    /// Packs whose tables do not match their checksums: their first numbers, and their blocks.
+    pub torn_packs: Vec<(u64, u32)>,
+    /// Entries at or above `durable`, by their first numbers: of those with one number, that
+    /// of the newest epoch counts.
     newest: Vec<(u64, Newest)>,
     /// How many of those were left when they were last sifted.
     sifted: usize,
@@ -178,13 +216,20 @@ struct Chunk {
     durable: u64,
 }
 
+/// What headers tell.
+#[derive(Default)]
+struct Gathered {
+    /// Entries, each with its part of the index.
+    found: Vec<(u16, Found)>,
+    newest: Vec<(u64, Newest)>,
+    torn_packs: Vec<(u64, u32)>,
+}
+
 /// What a chunk holds.
 struct Looked {
     bytes: AlignedBuffer,
     offset: u64,
-    /// Headers, each with its part of the index.
-    found: Vec<(u16, Found)>,
-    newest: Vec<(u64, Newest)>,
+    gathered: Gathered,
     durable: u64,
     /// Neither entries nor erased.
     odd: Vec<u32>,
@@ -217,8 +262,7 @@ impl Looker {
         let mut looked = Looked {
             bytes,
             offset,
-            found: Vec::new(),
-            newest: Vec::new(),
+            gathered: Gathered::default(),
             durable,
             odd: Vec::new(),
             impossible: Vec::new(),
@@ -242,24 +286,47 @@ impl Looker {
             }
             None => true,
         });
-        looked.found.reserve_exact(headers.len());
-        for header in &headers {
-            looked.durable = looked.durable.max(header.synced_through);
-            let start = (header.block - first) as usize * unit;
-            let body = &looked.bytes[start..];
-            let sound = self.all_bodies.then(|| self.is_sound(header, body));
-            let found = Found::new(header, header.extent(self.unit), sound.flatten());
-            let part = self.parts.part_of(found.slot) as u16;
-            looked.found.push((part, found));
-        }
+        looked.gathered.found.reserve_exact(headers.len());
+        let durable = headers.iter().map(|header| header.synced_through);
+        looked.durable = durable.fold(looked.durable, u64::max);
         for header in headers {
-            if header.sequence >= looked.durable {
-                let start = (header.block - first) as usize * unit;
-                let newest = self.newest(&header, &looked.bytes[start..]);
-                looked.newest.push((header.sequence, newest));
-            }
+            let start = (header.block - first) as usize * unit;
+            let rest = &looked.bytes[start..];
+            self.gather(header, rest, looked.durable, &mut looked.gathered);
         }
         looked
+    }
+
+    /// Gathers what a header tells, and what was read from it on.
+    fn gather(&self, header: EntryHeader, rest: &[u8], durable: u64, into: &mut Gathered) {
+        let extent = header.extent(self.unit);
+        let whole = rest.get(..extent.blocks as usize * self.unit as usize);
+        let is_sound = |whole| format::body_is_sound(whole, header.block, self.unit, self.seed);
+        let mut sound = whole.filter(|_| self.all_bodies).map(is_sound);
+        let part_of = |found: Found| (self.parts.part_of(found.slot) as u16, found);
+        if header.kind == EntryKind::Pack {
+            let Some(packed) = Found::packed(&header, rest, self.unit) else {
+                into.torn_packs
+                    .push((header.first_sequence(), header.block));
+                return;
+            };
+            into.found.extend(packed.into_iter().map(part_of));
+        } else {
+            let found = Found::alone(&header, self.unit, sound);
+            into.found.push(part_of(found));
+        }
+        if header.sequence >= durable {
+            sound = sound.or(whole.map(is_sound));
+            let newest = Newest {
+                last: header.sequence,
+                epoch: header.epoch,
+                digest: header.live_digest,
+                remaining: header.remaining,
+                extent,
+                sound,
+            };
+            into.newest.push((header.first_sequence(), newest));
+        }
     }
 
     /// Why a header cannot be of this store, if so.
@@ -273,29 +340,6 @@ impl Looker {
             )
         })
     }
-
-    fn newest(&self, header: &EntryHeader, rest: &[u8]) -> Newest {
-        Newest {
-            epoch: header.epoch,
-            digest: header.live_digest,
-            remaining: header.remaining,
-            extent: header.extent(self.unit),
-            sound: self.is_sound(header, rest),
-        }
-    }
-
-    /// Whether an entry's body matches its checksum; `None` where the bytes from its header on
-    /// end before it does.
-    fn is_sound(&self, header: &EntryHeader, rest: &[u8]) -> Option<bool> {
-        let extent = header.extent(self.unit);
-        let whole = rest.get(..extent.blocks as usize * self.unit as usize)?;
-        Some(format::body_is_sound(
-            whole,
-            header.block,
-            self.unit,
-            self.seed,
-        ))
-    }
 }
 
 impl<'a> Scan<'a> {
@@ -305,6 +349,7 @@ impl<'a> Scan<'a> {
             superblock,
             seed: superblock.seed(),
             found: Vec::new(),
+            torn_packs: Vec::new(),
             newest: Vec::new(),
             sifted: 0,
             durable: superblock.synced_through,
@@ -443,11 +488,12 @@ impl<'a> Scan<'a> {
 
     /// Takes what a chunk holds; answers its memory.
     fn take(&mut self, looked: Looked) -> (u64, AlignedBuffer) {
-        for (part, found) in looked.found {
+        self.durable = self.durable.max(looked.durable);
+        for (part, found) in looked.gathered.found {
             self.found[part as usize].push(found);
         }
-        self.durable = self.durable.max(looked.durable);
-        self.newest.extend(looked.newest);
+        self.torn_packs.extend(looked.gathered.torn_packs);
+        self.newest.extend(looked.gathered.newest);
         if self.newest.len() > 2 * self.sifted + 1024 {
             self.sift();
         }
@@ -469,11 +515,11 @@ impl<'a> Scan<'a> {
     /// Forgets what is below what is durable.
     fn sift(&mut self) {
         let durable = self.durable;
-        self.newest.retain(|(sequence, _)| *sequence >= durable);
+        self.newest.retain(|(_, newest)| newest.last >= durable);
         self.sifted = self.newest.len();
     }
 
-    /// Entries at or above what is durable, by number.
+    /// Entries at or above what is durable, by their first numbers.
     pub fn newest(&mut self) -> BTreeMap<u64, Newest> {
         self.sift();
         let mut newest = std::mem::take(&mut self.newest);

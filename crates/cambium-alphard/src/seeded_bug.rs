@@ -29,6 +29,10 @@ cambium_base::named! {
         TombstoneTooEarly = "tombstone_too_early",
         /// Recovery does not erase the entries that it cuts off.
         CutNotErased = "cut_not_erased",
+        /// The blocks of a pack are free when the first of its entries is obsolete.
+        PackFreedEarly = "pack_freed_early",
+        /// Cleaning takes what lies on the device for what is on its way there.
+        CleansOldBytes = "cleans_old_bytes",
         /// Entries are written beyond the high-water mark before it is raised.
         HighWaterLate = "high_water_late",
         /// An index image is used although the store was written to since.

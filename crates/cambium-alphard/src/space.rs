@@ -11,13 +11,34 @@ use cambium_base::{Error, Extent, Result};
 
 use crate::change_log::ChangeLog;
 use crate::core::{Core, Writer, lock, read};
+use crate::pack;
+use crate::place::Place;
 use crate::seeded_bug::SeededBug;
 
 /// One block in so many is reserved for batches that replace as many blocks as their values
 /// take: deletes, also beside a counter that is written over. So a full store can be emptied.
 const BLOCKS_A_RESERVED_ONE: u32 = 256;
 
+/// What space is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// New entries.
+    Add,
+    /// Entries that replace as many blocks, and deletes.
+    Replace,
+    /// Cleaning.
+    Move,
+}
+
 impl Writer {
+    /// No reader needs an entry since a write: blocks that no other one is in become free once
+    /// that is durable.
+    pub fn lose(&mut self, place: Place, sequence: u64) {
+        if let Some((extent, since)) = self.packs.lose(place, sequence) {
+            self.allocator.free_after(extent, since);
+        }
+    }
+
     /// Frees what writes up to `safe` replaced.
     pub fn release(&mut self, safe: u64) {
         let discards = &mut self.discards;
@@ -27,11 +48,11 @@ impl Writer {
 }
 
 impl Core {
-    /// Hands extents that snapshots have let go to the allocator.
+    /// Gives back what snapshots have let go.
     pub fn collect_unpinned(&self, writer: &mut Writer) {
         let freed = std::mem::take(&mut *lock(&self.unpinned));
-        for (sequence, extent) in freed {
-            writer.allocator.free_after(extent, sequence);
+        for (sequence, place) in freed {
+            writer.lose(place, sequence);
         }
         self.release(writer);
     }
@@ -69,14 +90,11 @@ impl Core {
         writer: &mut Writer,
         blocks: u32,
         behind: Option<Extent>,
-        may_use_reserve: bool,
+        purpose: Purpose,
     ) -> Result<Extent> {
         let mut settled = false;
         loop {
-            let kept = match may_use_reserve {
-                true => 0,
-                false => self.reserved(writer),
-            };
+            let kept = self.reserved(writer, purpose);
             let enough = writer.allocator.free_blocks() >= u64::from(blocks) + kept;
             if enough {
                 let adjacent =
@@ -99,15 +117,22 @@ impl Core {
         }
     }
 
-    /// Blocks of the reserve: none while there is more to take into use.
-    fn reserved(&self, writer: &Writer) -> u64 {
+    /// Blocks that a purpose leaves free: none while there is more to take into use.
+    fn reserved(&self, writer: &Writer, purpose: Purpose) -> u64 {
         let superblock = &writer.superblock;
-        if writer.allocator.limit() < superblock.total_blocks {
+        if writer.allocator.limit() < superblock.total_blocks || purpose == Purpose::Move {
             return 0;
+        }
+        let most_of_pack = pack::most_blocks(self.block_bytes).into();
+        let (spare, workspace) = writer
+            .packs
+            .spare_blocks(most_of_pack, superblock.total_blocks.into());
+        if purpose == Purpose::Replace {
+            return workspace;
         }
         let reserved = u64::from((superblock.total_blocks / BLOCKS_A_RESERVED_ONE).max(4));
         // Deletes that have taken their share need it no more.
-        reserved.saturating_sub(writer.tombstones.len() as u64)
+        reserved.saturating_sub(writer.tombstones.len() as u64) + spare + workspace
     }
 
     fn no_space(&self, writer: &Writer, blocks: u32) -> Error {

@@ -7,7 +7,7 @@
 //! the newest header of a deleted key and forgets the older ones: after a crash
 //! they come back.)
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use cambium_base::Extent;
@@ -16,7 +16,9 @@ use cambium_base::Extent;
 #[derive(Debug, Default)]
 pub(crate) struct StaleHeaders {
     by_sequence: BTreeSet<(u64, u32)>,
-    by_block: BTreeMap<u32, u64>,
+    /// The same by blocks. A pack has a header for all its entries, which became obsolete one
+    /// after another.
+    by_block: BTreeSet<(u32, u64)>,
     /// Overwritten by a write that is not durable yet: that write, and the header.
     overwritten: BTreeSet<(u64, u64, u32)>,
 }
@@ -43,7 +45,7 @@ impl StaleHeaders {
     /// The header at `block` was made obsolete by write `sequence`.
     pub fn add(&mut self, sequence: u64, block: u32) {
         self.by_sequence.insert((sequence, block));
-        self.by_block.insert(block, sequence);
+        self.by_block.insert((block, sequence));
     }
 
     /// Write `sequence` goes over an extent: what was stale there is gone once
@@ -52,11 +54,11 @@ impl StaleHeaders {
         let end = extent.end().min(u64::from(u32::MAX)) as u32;
         let covered: Vec<(u32, u64)> = self
             .by_block
-            .range(extent.block..end)
-            .map(|(&block, &freed)| (block, freed))
+            .range((extent.block, 0)..(end, 0))
+            .copied()
             .collect();
         for (block, freed) in covered {
-            self.by_block.remove(&block);
+            self.by_block.remove(&(block, freed));
             self.overwritten.insert((sequence, freed, block));
         }
     }
@@ -70,6 +72,12 @@ impl StaleHeaders {
             self.overwritten.pop_first();
             self.by_sequence.remove(&(freed, block));
         }
+    }
+
+    /// True if there is one at a block that nothing was written over.
+    pub fn is_at(&self, block: u32) -> bool {
+        let all = (block, 0)..=(block, u64::MAX);
+        self.by_block.range(all).next().is_some()
     }
 
     /// How many there are.
@@ -95,13 +103,13 @@ impl StaleHeaders {
         self.by_sequence
             .range((from, Bound::Included(last)))
             .copied()
-            .filter(|(freed, block)| self.by_block.get(block) == Some(freed))
+            .filter(|(freed, block)| self.by_block.contains(&(*block, *freed)))
     }
 
     /// A header was erased, durably.
     pub fn erased(&mut self, sequence: u64, block: u32) {
         self.by_sequence.remove(&(sequence, block));
-        self.by_block.remove(&block);
+        self.by_block.remove(&(block, sequence));
     }
 
     /// Headers in the order of the writes that made them obsolete.

@@ -8,12 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cambium_base::{Extent, hash::sip13};
+use cambium_base::hash::sip13;
 use cambium_index::CuckooIndex;
 use cambium_index::cuckoo::SlotKey;
 
 use crate::change_log::ChangeLog;
 use crate::format::Superblock;
+use crate::place::Place;
 
 /// The state under the lock that readers share.
 #[derive(Debug)]
@@ -37,8 +38,8 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug)]
 struct Change {
     sequence: u64,
-    before: Option<Extent>,
-    after: Option<Extent>,
+    before: Option<Place>,
+    after: Option<Place>,
 }
 
 impl Superblock {
@@ -66,10 +67,10 @@ pub(crate) fn name_of(index: &CuckooIndex, secret: [u64; 2], key: &[u8]) -> KeyN
     }
 }
 
-/// A page of a walk: extents of entries, in the order of their keys' hashes.
+/// A page of a walk: places of entries, in the order of their keys' hashes.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
-    pub entries: Vec<(u64, SlotKey, Extent)>,
+    pub entries: Vec<(u64, SlotKey, Place)>,
     /// The hash to go on from.
     pub next: Option<u64>,
 }
@@ -98,6 +99,20 @@ impl State {
         name_of(&self.index, self.secret, key)
     }
 
+    /// Where entries under a slot are.
+    pub fn find(&self, slot: SlotKey) -> impl Iterator<Item = Place> + '_ {
+        self.index.find(slot).map(Place::of_slot)
+    }
+
+    /// Entries that are live, from a hash on: those of one segment, and where the next begins.
+    pub fn live_page(&self, from: u64) -> (Vec<(u64, SlotKey, Place)>, Option<u64>) {
+        let mut slots = Vec::new();
+        let next = self.index.page(from, &mut slots);
+        let entries = slots.into_iter();
+        let placed = entries.map(|(hash, slot, at)| (hash, slot, Place::of_slot(at)));
+        (placed.collect(), next)
+    }
+
     /// Changes kept for open snapshots.
     pub fn changes(&self) -> u64 {
         self.changes
@@ -114,9 +129,9 @@ impl State {
         self.visible
     }
 
-    /// Lets a moment go; answers extents that no reader sees any more, with the
+    /// Lets a moment go; answers places that no reader sees any more, with the
     /// write that made each obsolete.
-    pub fn unpin(&mut self, moment: u64) -> Vec<(u64, Extent)> {
+    pub fn unpin(&mut self, moment: u64) -> Vec<(u64, Place)> {
         let before = self.pins.keys().next().copied();
         if let Some(count) = self.pins.get_mut(&moment) {
             *count -= 1;
@@ -133,19 +148,19 @@ impl State {
     }
 
     /// Lets all moments go, as [`State::unpin`] does one.
-    pub fn unpin_all(&mut self) -> Vec<(u64, Extent)> {
+    pub fn unpin_all(&mut self) -> Vec<(u64, Place)> {
         self.pins.clear();
         self.let_go(u64::MAX)
     }
 
     /// Forgets the changes that no moment from `oldest` on needs.
-    fn let_go(&mut self, oldest: u64) -> Vec<(u64, Extent)> {
+    fn let_go(&mut self, oldest: u64) -> Vec<(u64, Place)> {
         let mut freed = Vec::new();
         self.history.retain(|_, changes| {
             changes.retain(|change| {
                 let seen = change.sequence > oldest;
                 if !seen {
-                    freed.extend(change.before.map(|extent| (change.sequence, extent)));
+                    freed.extend(change.before.map(|place| (change.sequence, place)));
                 }
                 seen
             });
@@ -159,22 +174,26 @@ impl State {
         freed
     }
 
-    /// Does a change of a key; answers an extent that no reader sees any more.
+    /// Does a change of a key; answers a place that no reader sees any more.
     pub fn change(
         &mut self,
         key: &[u8],
         name: SlotKey,
-        (before, after): (Option<Extent>, Option<Extent>),
+        (before, after): (Option<Place>, Option<Place>),
         sequence: u64,
-    ) -> Option<Extent> {
-        match (before, after) {
-            (Some(old), Some(new)) => _ = self.index.replace(name, old, new),
-            (Some(old), None) => _ = self.index.remove(name, old),
-            (None, Some(new)) => self.index.insert(name, new),
-            (None, None) => {}
-        }
-        for extent in [before, after].into_iter().flatten() {
-            self.live_digest ^= crate::format::digest_of(name, extent);
+    ) -> Option<Place> {
+        let is_there = match (before, after) {
+            (Some(old), Some(new)) => self.index.replace(name, old.slot(), new.slot()),
+            (Some(old), None) => self.index.remove(name, old.slot()),
+            (None, Some(new)) => {
+                self.index.insert(name, new.slot());
+                true
+            }
+            (None, None) => true,
+        };
+        debug_assert!(is_there, "the entry that is replaced is in the index");
+        for place in [before, after].into_iter().flatten() {
+            self.live_digest ^= crate::format::digest_of(name, place);
         }
         self.visible = sequence;
         if self.pins.is_empty() {
@@ -192,24 +211,26 @@ impl State {
 
     /// What a moment sees of a key: `Err` with the candidates in the index where
     /// the key has not changed since.
-    pub fn at(
-        &self,
-        key: &[u8],
-        name: SlotKey,
-        moment: u64,
-    ) -> Result<Option<Extent>, Vec<Extent>> {
+    pub fn at(&self, key: &[u8], name: SlotKey, moment: u64) -> Result<Option<Place>, Vec<Place>> {
         let place = (self.index.hash(name), Arc::from(key));
         let changes = self.history.get(&place).map_or(&[][..], Vec::as_slice);
         match changes.iter().find(|change| change.sequence > moment) {
             Some(change) => Ok(change.before),
-            None => Err(self.index.find(name).collect()),
+            None => Err(self.find(name).collect()),
+        }
+    }
+
+    /// True if a moment that is held sees a key's entry at a place.
+    pub fn sees(&self, key: &[u8], name: SlotKey, place: Place, moment: u64) -> bool {
+        match self.at(key, name, moment) {
+            Ok(seen) => seen == Some(place),
+            Err(candidates) => candidates.contains(&place),
         }
     }
 
     /// Entries that a moment sees, from a hash on: those of one segment.
     pub fn page(&self, from: u64, moment: u64) -> Page {
-        let mut entries = Vec::new();
-        let next = self.index.page(from, &mut entries);
+        let (mut entries, next) = self.live_page(from);
         let start: (u64, Arc<[u8]>) = (from, Arc::from(&[][..]));
         let changed = match next {
             Some(end) => self.history.range(start..(end, Arc::from(&[][..]))),
@@ -221,8 +242,8 @@ impl State {
             };
             let name = self.index.key(key);
             let now = changes.last().and_then(|change| change.after);
-            entries.retain(|(_, slot, extent)| *slot != name || Some(*extent) != now);
-            entries.extend(first.before.map(|extent| (*hash, name, extent)));
+            entries.retain(|(_, slot, place)| *slot != name || Some(*place) != now);
+            entries.extend(first.before.map(|place| (*hash, name, place)));
         }
         entries.sort_unstable();
         Page { entries, next }

@@ -16,6 +16,8 @@ pub(crate) struct Counters {
     pub reads: AtomicU64,
     pub syncs: AtomicU64,
     pub erased: AtomicU64,
+    /// Entries moved into packs, or out of them.
+    pub moved: AtomicU64,
     /// Bytes of zeros over them, and over what is free between them.
     pub erased_bytes: AtomicU64,
     pub discarded: AtomicU64,
@@ -182,6 +184,16 @@ impl Core {
             "syncs",
             of(&counters.syncs),
             "syncs since opening; several writes share one",
+        );
+        statistics.count(
+            "packs",
+            writer.packs.len() as u64,
+            "groups of small entries that share blocks",
+        );
+        statistics.count(
+            "entries_moved",
+            of(&counters.moved),
+            "small entries moved into packs, or out of packs that were half obsolete, since opening",
         );
         statistics.count(
             "headers_erased",

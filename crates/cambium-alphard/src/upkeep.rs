@@ -7,13 +7,15 @@
 //! entries that come to their places erase them for nothing, and every sync of the
 //! background makes writers wait.
 
+use std::collections::BTreeSet;
+
 use cambium_api::{CompactOptions, CompactReport, PhaseSeconds, Progress, ProgressSink};
 use cambium_base::{Error, Extent, Result};
 use cambium_io::StepOutcome;
 use cambium_io::sync::MutexGuard;
 use cambium_io::sync::atomic::Ordering;
 
-use crate::core::{Core, Writer, lock, write};
+use crate::core::{Core, Writer, lock, read, write};
 use crate::outgoing::Outgoing;
 use crate::seeded_bug::SeededBug;
 use crate::volume::buffer;
@@ -29,6 +31,9 @@ const A_HOLD: usize = 256;
 /// What is free between headers is left alone where no more is free than so many writes of
 /// zeros are long.
 const PLENTY: u32 = 64;
+/// Obsolete entries stay in packs, and tombstones with them, while there is less than one in so
+/// many entries.
+const EACH_STALE: usize = 8;
 /// Tombstones that may wait in the background while others write.
 const MANY_TOMBSTONES: usize = 8192;
 
@@ -53,7 +58,7 @@ impl Core {
                 Err(outcome) => Ok(outcome),
             };
         }
-        self.step(budget)
+        self.step(budget, false)
     }
 
     /// Keeps other upkeep away, and a close; an outcome where there is nothing to keep up.
@@ -69,8 +74,10 @@ impl Core {
         }
     }
 
-    /// Erases some stale headers that tombstones wait for, and lets tombstones go.
-    pub fn step(&self, budget: u64) -> Result<StepOutcome> {
+    /// Moves some small entries together; if that gives back too little, erases some stale
+    /// headers that tombstones wait for, and lets tombstones go. More gives back enough where
+    /// a write or a compaction waits for it.
+    pub fn step(&self, budget: u64, is_pressed: bool) -> Result<StepOutcome> {
         let _one_at_a_time = match self.begin_upkeep() {
             Ok(one_at_a_time) => one_at_a_time,
             Err(outcome) => return Ok(outcome),
@@ -79,15 +86,26 @@ impl Core {
         if self.bring_up_to_date(budget)? == StepOutcome::Again {
             return Ok(StepOutcome::Again);
         }
+        let least_waste = match is_pressed {
+            true => lock(&self.writer).packs.pressing_waste(),
+            false => self.waste_worth_cleaning(),
+        };
+        if self.clean_some(least_waste)? == StepOutcome::Again {
+            return Ok(StepOutcome::Again);
+        }
         let most = (budget / u64::from(self.block_bytes)).clamp(1, MOST_A_STEP as u64) as usize;
         {
             let mut writer = lock(&self.writer);
             self.collect_unpinned(&mut writer);
             self.retire_tombstones(&mut writer);
         }
-        let chosen = self.choose_headers(most);
+        let chosen = self.choose_headers(most, is_pressed);
         if chosen.is_empty() {
-            return self.discard_some(false);
+            // Perhaps packs that tombstones wait for were found.
+            return match self.clean_some(least_waste)? {
+                StepOutcome::Again => Ok(StepOutcome::Again),
+                _ => self.discard_some(false),
+            };
         }
         let runs = self.runs_of(&chosen);
         let erased = self.erase(&runs, &chosen);
@@ -107,11 +125,25 @@ impl Core {
         Ok(StepOutcome::Again)
     }
 
+    /// Takes the walk that cleans further, whatever it gives back; to its end where it cannot go
+    /// on.
+    fn walk_on(&self) -> Result<StepOutcome> {
+        let outcome = match self.begin_upkeep() {
+            Ok(_one_at_a_time) => self.clean_some(0)?,
+            Err(outcome) => return Ok(outcome),
+        };
+        if outcome != StepOutcome::Again {
+            lock(&self.writer).packs.walks += 1;
+        }
+        Ok(StepOutcome::Again)
+    }
+
     /// The oldest stale headers that a tombstone waits for, their blocks taken so
     /// that no writer uses them meanwhile. None where the oldest cannot be erased
     /// yet: those after it would let no tombstone go.
-    fn choose_headers(&self, most: usize) -> Vec<(u64, u32)> {
+    fn choose_headers(&self, most: usize, is_pressed: bool) -> Vec<(u64, u32)> {
         let mut chosen: Vec<(u64, u32)> = Vec::new();
+        let mut packs = BTreeSet::new();
         while chosen.len() < most {
             let mut writer = lock(&self.writer);
             let Some(&(newest, _)) = writer.tombstones.back() else {
@@ -122,10 +154,18 @@ impl Core {
             let some: Vec<(u64, u32)> = stale.take(A_HOLD.min(most - chosen.len())).collect();
             let count = some.len();
             for (sequence, block) in some {
-                // Taken while a snapshot sees it.
-                if !writer.allocator.take(Extent { block, blocks: 1 }) {
+                // A pack has one header for several.
+                let is_chosen = packs.contains(&block);
+                // Taken while a snapshot sees it, or other entries of its pack count.
+                if !is_chosen && !writer.allocator.take(Extent { block, blocks: 1 }) {
+                    let stale = EACH_STALE * writer.stale.len();
+                    let are_many = stale > read(&self.state).index.len();
+                    if is_pressed || are_many {
+                        self.want_stale_packs(&mut writer, newest);
+                    }
                     return chosen;
                 }
+                packs.insert(block);
                 chosen.push((sequence, block));
             }
             if count < A_HOLD {
@@ -135,11 +175,21 @@ impl Core {
         chosen
     }
 
+    /// Entries shall leave the packs whose obsolete ones are the next that tombstones wait for.
+    fn want_stale_packs(&self, writer: &mut Writer, newest: u64) {
+        let stale = writer.stale.between(None, newest).take(A_HOLD);
+        let blocks: Vec<u32> = stale.map(|(_, block)| block).collect();
+        blocks
+            .into_iter()
+            .for_each(|block| writer.packs.want(block));
+    }
+
     /// Where zeros go: headers that were taken, with what is free between them, which is
     /// taken as well.
     fn runs_of(&self, chosen: &[(u64, u32)]) -> Vec<Extent> {
         let mut blocks: Vec<u32> = chosen.iter().map(|(_, block)| *block).collect();
         blocks.sort_unstable();
+        blocks.dedup();
         // Where holes are punched again, zeros between would only take space. And before an
         // opening has its epoch, numbers above what is said to be durable must have no gap:
         // headers in what is free by now may be some of them.
@@ -189,6 +239,7 @@ impl Core {
             Err(error) if error.is_no_space() => {
                 let mut blocks: Vec<u32> = headers.iter().map(|(_, block)| *block).collect();
                 blocks.sort_unstable();
+                blocks.dedup();
                 erase_blocks(&self.volume, &blocks)
             }
             written => written,
@@ -211,12 +262,14 @@ impl Core {
     fn retire_tombstones(&self, writer: &mut Writer) {
         let early = self.has_bug(SeededBug::TombstoneTooEarly);
         let oldest = writer.stale.oldest().filter(|_| !early).unwrap_or(u64::MAX);
-        while let Some(&(sequence, block)) = writer.tombstones.front() {
+        while let Some(&(sequence, place)) = writer.tombstones.front() {
             if sequence >= oldest || sequence >= writer.marked {
                 break;
             }
             writer.tombstones.pop_front();
-            writer.allocator.free(Extent { block, blocks: 1 });
+            if let Some((extent, _)) = writer.packs.lose(place, sequence) {
+                writer.allocator.free(extent);
+            }
         }
     }
 
@@ -238,16 +291,26 @@ impl Core {
         let erased_before = self.counters.erased_bytes.load(Ordering::Relaxed);
         {
             let mut writer = lock(&self.writer);
-            if writer.superblock.history_lost.is_some() {
+            if writer.superblock.history_lost.is_some() || writer.packs.waste() > 0 {
                 self.begin_session(&mut writer)?;
             }
+            writer.packs.next_block = 0;
             if writer.session_begun {
                 self.settle(&mut writer)?;
             }
             self.release_beyond(&mut writer, 0);
         }
         let mut done = 0;
-        while self.step(1 << 20)? == StepOutcome::Again {
+        let walks = || lock(&self.writer).packs.walks;
+        let before = walks();
+        loop {
+            let outcome = match walks() == before {
+                true => self.walk_on()?,
+                false => self.step(1 << 20, true)?,
+            };
+            if outcome != StepOutcome::Again {
+                break;
+            }
             self.environment
                 .wait_for_background(&|| self.cancelled.load(Ordering::Acquire));
             if self.cancelled.swap(false, Ordering::AcqRel) {

@@ -18,9 +18,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_base::StoreId;
 use cambium_base::checksum::{crc32c, crc32c_append};
 use cambium_base::coding::{u32_at, u64_at};
+use cambium_base::{Result, StoreId};
 use cambium_io::sync::OnceLock;
 use cambium_io::{File, FileSystem, OpenOptions};
 
@@ -50,26 +50,28 @@ impl SyncedMark {
     }
 }
 
-/// Up to which write a store was synced, in a session or before; 0 if the file does not say, or
-/// cannot be read: it is a proof beside the data, and they may be whole without it. What a later
-/// session has written there is not this store's: older files were put in its folder.
+/// Up to which write a store was synced, in a session or before; 0 if the file does not say: it
+/// is a proof beside the data, and they may be whole without it. What a later session has
+/// written there is not this store's: older files were put in its folder.
+///
+/// # Errors
+/// Those of the device. An opening takes them for 0; a repair, which gives up what was not
+/// synced, must not.
 pub fn synced_through(
     file_system: &dyn FileSystem,
     folder: &Path,
     (store, session): (StoreId, u32),
-) -> u64 {
-    let open = || {
-        let path = folder.join(SYNCED_NAME);
-        file_system.open(&path, OpenOptions::READ)
-    };
-    let mut bytes = [0; BYTES];
-    let read = open().and_then(|file| file.read_at(&mut bytes, 0));
-    let (of, through) = (u32_at(&bytes, 24), u64_at(&bytes, 32));
-    let is_whole = read.is_ok_and(|count| count == BYTES);
-    match is_whole && bytes == encode(store, of, through) && of <= session {
-        true => through,
-        false => 0,
+) -> Result<u64> {
+    let path = folder.join(SYNCED_NAME);
+    if file_system.metadata(&path)?.is_none() {
+        return Ok(0);
     }
+    let mut bytes = [0; BYTES];
+    let file = file_system.open(&path, OpenOptions::READ)?;
+    let is_whole = file.read_at(&mut bytes, 0)? == BYTES;
+    let (of, through) = (u32_at(&bytes, 24), u64_at(&bytes, 32));
+    let is_ours = is_whole && bytes == encode(store, of, through) && of <= session;
+    Ok(if is_ours { through } else { 0 })
 }
 
 fn encode(store: StoreId, session: u32, through: u64) -> [u8; BYTES] {
@@ -94,7 +96,7 @@ mod tests {
         let environment = Environment::memory();
         let (files, folder) = (&*environment.file_system, Path::new("/"));
         let (own, other) = (StoreId([7; 16]), StoreId([8; 16]));
-        let read = |id| synced_through(files, folder, id);
+        let read = |id| synced_through(files, folder, id).unwrap();
         assert_eq!(read((own, 5)), 0);
         SyncedMark::default().write((files, folder), (own, 5), 42);
         assert_eq!([read((own, 5)), read((own, 6))], [42, 42]);

@@ -178,7 +178,8 @@ impl Core {
         let session = (self.home.store, lock(&self.maintenance).root.session);
         let file_system = &*self.environment.file_system;
         let mut tail = Tail {
-            synced_through: synced_mark::synced_through(file_system, &self.path, session),
+            synced_through: synced_mark::synced_through(file_system, &self.path, session)
+                .unwrap_or(0),
             ..Tail::default()
         };
         let mut found = Vec::new();

@@ -1,0 +1,253 @@
+//! Which packs hold entries that count, and how many small entries lie alone.
+//!
+//! The blocks of a pack are free when nothing needs any of its entries. Obsolete entries of
+//! other packs, and small entries that lie alone, take space that moving gives back
+//! ([`crate::cleaning`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cambium_base::Extent;
+
+use crate::place::Place;
+
+/// A pack is worth moving where so many of a thousand entries are obsolete.
+const LEAST_SHARE: u64 = 60;
+/// One block in so many of packs' stays free of new entries: where all are full, cleaning costs
+/// many moves for each block that it gives back.
+const SPARE_SHARE: u64 = 8;
+/// So many packs can always be written by cleaning.
+const WORKSPACE_PACKS: u64 = 4;
+/// Of a small store, such a part of its blocks.
+const WORKSPACE_SHARE: u64 = 8;
+/// So few small entries need no cleaning.
+const FEW: u64 = 16;
+
+/// A pack with entries that count.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    blocks: u32,
+    /// How many it was made with.
+    entries: u32,
+    /// How many a reader may need.
+    needed: u32,
+    /// The last write that made one obsolete.
+    obsolete_since: u64,
+    /// Tombstones, which go by themselves in the order of their writes; or it is damaged.
+    stays: bool,
+}
+
+impl Held {
+    /// Entries in a thousand that no reader needs, and moving would get rid of.
+    fn obsolete_share(&self) -> u64 {
+        match self.stays {
+            true => 0,
+            false => 1000 * u64::from(self.entries - self.needed) / u64::from(self.entries.max(1)),
+        }
+    }
+
+    /// Thousandths of blocks that those take.
+    fn obsolete(&self) -> u64 {
+        u64::from(self.blocks) * self.obsolete_share()
+    }
+}
+
+/// All packs, guarded by the writer lock.
+#[derive(Debug, Default)]
+pub(crate) struct Packs {
+    held: BTreeMap<u32, Held>,
+    /// Their blocks.
+    blocks: u64,
+    /// Thousandths of those that obsolete entries take.
+    obsolete: u64,
+    /// Packs that tombstones wait for.
+    urgent: BTreeSet<u32>,
+    /// Small entries that lie alone.
+    small: u64,
+    /// Waste that a whole walk could not move: it is damaged.
+    left: u64,
+    /// The present walk has moved something that gives space back.
+    pub has_gained: bool,
+    /// The block that the next walk goes on at.
+    pub next_block: u32,
+    /// How many walks have ended.
+    pub walks: u64,
+}
+
+impl Packs {
+    /// Takes an entry or a tombstone that recovery found; true if its blocks are not known yet.
+    pub fn find(&mut self, place: Place, is_tombstone: bool) -> bool {
+        self.gain(place);
+        let Some(number) = place.number() else {
+            return true;
+        };
+        let entries = number as u32 + 1;
+        if !self.held.contains_key(&place.block) {
+            self.add(place.extent(), 0, is_tombstone);
+        }
+        let mut is_new = false;
+        self.change(place.block, |held| {
+            is_new = held.entries == 0;
+            held.entries = held.entries.max(entries);
+            held.needed += 1;
+        });
+        is_new
+    }
+
+    /// A pack is written.
+    pub fn add(&mut self, pack: Extent, entries: usize, of_tombstones: bool) {
+        let held = Held {
+            blocks: pack.blocks,
+            entries: entries as u32,
+            needed: entries as u32,
+            obsolete_since: 0,
+            stays: of_tombstones,
+        };
+        self.blocks += u64::from(pack.blocks);
+        self.held.insert(pack.block, held);
+    }
+
+    /// An entry is written.
+    pub fn gain(&mut self, place: Place) {
+        self.small += u64::from(place.is_small());
+    }
+
+    /// No reader needs an entry since a write; answers the blocks that are obsolete with it,
+    /// and since which write.
+    pub fn lose(&mut self, place: Place, sequence: u64) -> Option<(Extent, u64)> {
+        self.small -= u64::from(place.is_small());
+        if place.number().is_none() {
+            return Some((place.extent(), sequence));
+        }
+        let held = self.change(place.block, |held| {
+            held.needed -= 1;
+            held.obsolete_since = held.obsolete_since.max(sequence);
+        })?;
+        if held.needed > 0 {
+            return None;
+        }
+        self.held.remove(&place.block);
+        self.urgent.remove(&place.block);
+        self.blocks -= u64::from(held.blocks);
+        self.obsolete -= held.obsolete();
+        Some((place.extent(), held.obsolete_since))
+    }
+
+    fn change(&mut self, block: u32, change: impl FnOnce(&mut Held)) -> Option<Held> {
+        let held = self.held.get_mut(&block)?;
+        let before = held.obsolete();
+        change(held);
+        self.obsolete = self.obsolete - before + held.obsolete();
+        Some(*held)
+    }
+
+    /// The blocks of a pack are free with the next entry that is lost: a seeded bug.
+    pub fn need_one(&mut self, block: u32) {
+        self.change(block, |held| held.needed = 1);
+    }
+
+    /// True if a header at a block is that of a pack with entries that count.
+    pub fn holds(&self, block: u32) -> bool {
+        self.held.contains_key(&block)
+    }
+
+    /// Tombstones wait for a pack: what is in it shall move whatever that gives back.
+    pub fn want(&mut self, block: u32) {
+        if self.held.get(&block).is_some_and(|held| !held.stays) {
+            self.urgent.insert(block);
+        }
+    }
+
+    /// True if there are such packs.
+    pub fn is_urgent(&self) -> bool {
+        !self.urgent.is_empty()
+    }
+
+    /// Such packs, up to so many; each is answered once.
+    pub fn take_urgent(&mut self, most: usize) -> Vec<Extent> {
+        let mut packs = Vec::new();
+        while let Some(block) = self.urgent.pop_first() {
+            let held = self.held.get(&block);
+            packs.extend(held.map(|held| Extent {
+                block,
+                blocks: held.blocks,
+            }));
+            if packs.len() == most {
+                break;
+            }
+        }
+        packs
+    }
+
+    /// What is in a pack cannot be moved.
+    pub fn leave(&mut self, block: u32) {
+        self.urgent.remove(&block);
+        self.change(block, |held| held.stays = true);
+    }
+
+    /// True if the pack at a block is worth moving: short, or at least as much of it obsolete
+    /// as of all packs together.
+    pub fn is_worth_moving(&self, block: u32, most_blocks: u32) -> bool {
+        let average = self.obsolete / self.blocks.max(1);
+        let held = self.held.get(&block).filter(|held| !held.stays);
+        held.is_some_and(|held| {
+            let is_short = 2 * held.blocks < most_blocks;
+            is_short || held.obsolete_share() >= average.max(LEAST_SHARE)
+        })
+    }
+
+    /// Thousandths of blocks that an entry keeps from being free; of a pack its part.
+    pub fn takes(&self, place: Place) -> u64 {
+        let blocks = 1000 * u64::from(place.extent().blocks);
+        let held = self
+            .held
+            .get(&place.block)
+            .filter(|_| place.number().is_some());
+        blocks / held.map_or(1, |held| u64::from(held.needed.max(1)))
+    }
+
+    /// The next block at or behind one that a walk has to look at, if it is known.
+    pub fn next_after(&self, block: u32, most_blocks: u32) -> Option<u32> {
+        if self.small > 0 {
+            return Some(block);
+        }
+        let mut packs = self.held.range(block..).map(|(&block, _)| block);
+        packs.find(|&block| self.is_worth_moving(block, most_blocks))
+    }
+
+    /// The walk over the device has come to its end.
+    pub fn walked(&mut self) {
+        self.left = match std::mem::take(&mut self.has_gained) {
+            true => 0,
+            false => self.left + self.waste(),
+        };
+        self.next_block = 0;
+        self.walks += 1;
+    }
+
+    /// Blocks that moving gives back, about.
+    pub fn waste(&self) -> u64 {
+        let small = if self.small > FEW { self.small } else { 0 };
+        (small / 2 + self.obsolete / 1000).saturating_sub(self.left)
+    }
+
+    /// The least waste that a write without space cleans for.
+    pub fn pressing_waste(&self) -> u64 {
+        ((self.blocks + self.small) / 16).max(1)
+    }
+
+    /// Blocks that are left free of new entries so that packs can be cleaned: those that
+    /// entries and deletes may take which replace others, and those that only moves take.
+    pub fn spare_blocks(&self, most_of_pack: u64, total_blocks: u64) -> (u64, u64) {
+        if self.blocks + self.small <= FEW {
+            return (0, 0);
+        }
+        let workspace = WORKSPACE_PACKS * most_of_pack;
+        let workspace = workspace.min(total_blocks / WORKSPACE_SHARE);
+        (self.blocks / SPARE_SHARE, workspace)
+    }
+
+    /// How many packs there are.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+}
