@@ -32,7 +32,7 @@ pub struct Capabilities {
     /// Entries are kept in key order: [`Session::scan`] works.
     pub ordered: bool,
     /// What a write can promise, beginning with the weakest.
-    pub durabilities: &'static [Durability],
+    pub durabilities: &'static [DurabilityName],
     /// [`OpenStore::compact`] does something.
     pub compacts: bool,
     /// What it keeps is on a disk; false for the calibration stores.
@@ -43,14 +43,14 @@ impl Capabilities {
     /// The least: a store in memory, without order, that lines its writers up.
     pub const BARE: Capabilities = Capabilities {
         ordered: false,
-        durabilities: &Durability::ALL,
+        durabilities: &DurabilityName::ALL,
         compacts: false,
         persistent: false,
     };
 
     pub const BEST: Capabilities = Capabilities {
         ordered: true,
-        durabilities: &Durability::ALL,
+        durabilities: &DurabilityName::ALL,
         compacts: true,
         persistent: true,
     };

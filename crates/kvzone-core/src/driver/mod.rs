@@ -190,7 +190,7 @@ fn check_capabilities(
         "a compaction: it has none to ask for".to_string()
     } else if plan.needs_order() && !capabilities.ordered {
         format!("{}: it keeps no key order", job.load.workload)
-    } else if !capabilities.durabilities.contains(&job.durability.into()) {
+    } else if !capabilities.durabilities.contains(&job.durability) {
         format!("{} writes", job.durability)
     } else if (job.cold || job.reopen.is_some()) && !capabilities.persistent {
         "a cold run or a reopen: it keeps nothing when it is closed".to_string()

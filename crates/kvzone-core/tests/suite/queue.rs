@@ -5,9 +5,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cambium_base::Durability;
 use kvzone_core::adapter::{
-    Adapter, Capabilities, Change, Done, OpenRequest, OpenStore, Queue, Request, Session,
+    Adapter, Capabilities, Change, Done, DurabilityName, OpenRequest, OpenStore, Queue, Request,
+    Session,
 };
 use kvzone_core::calibration::Memory;
 use kvzone_core::driver::{PhaseResult, run_job};
@@ -56,7 +56,7 @@ impl Adapter for Gathering {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            durabilities: &[Durability::Written],
+            durabilities: &[DurabilityName::Written],
             ..Capabilities::BARE
         }
     }

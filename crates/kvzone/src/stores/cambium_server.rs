@@ -55,6 +55,7 @@ pub(super) const CAMBIUM_SERVER: Foreign = Foreign {
     summary: "our engines behind cambium-server, over Redis' protocol",
     probe: || server::probe(&beside_this(), REMEDY),
     capabilities: Capabilities::BEST,
+    lacks: "",
     capabilities_for: Some(|request, general| Capabilities {
         // The server elsewhere says so itself when it is asked for a range.
         ordered: server::is_elsewhere(request) || is_ordered(engine_of(request)),

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium::Durability;
 use kvzone_core::adapter::{
     Adapter, Availability, Change, DurabilityName, OpenRequest, OpenStore, Profile, Session,
 };
@@ -42,20 +41,10 @@ const VARIANTS: &[(&str, &str, &str)] = &[
 pub(crate) fn request_for(store: &dyn Adapter, folder: &Path) -> OpenRequest {
     let mut asked = request(folder);
     let levels = store.capabilities_for(&asked).durabilities;
-    if !levels.contains(&Durability::Written) {
-        asked.durability = levels
-            .first()
-            .map_or(asked.durability, |&level| named(level));
+    if !levels.contains(&DurabilityName::Written) {
+        asked.durability = levels.first().copied().unwrap_or(asked.durability);
     }
     asked
-}
-
-fn named(level: Durability) -> DurabilityName {
-    match level {
-        Durability::Buffered => DurabilityName::Buffered,
-        Durability::Written => DurabilityName::Written,
-        Durability::Synced => DurabilityName::Synced,
-    }
 }
 
 /// Calls a test with each store that is here, as it is and in its variants,
@@ -226,11 +215,10 @@ fn everything_is_there_after_a_reopen() {
             return;
         }
         for &durability in store.capabilities_for(asked).durabilities {
-            let name = named(durability);
-            let folder = asked.folder.join(name.to_string());
+            let folder = asked.folder.join(durability.name());
             std::fs::create_dir(&folder).unwrap();
             let request = OpenRequest {
-                durability: name,
+                durability,
                 folder,
                 ..asked.clone()
             };
@@ -396,7 +384,7 @@ fn a_durability_that_a_store_has_not_is_refused() {
         let mut request = request(Path::new("nowhere"));
         request.durability = DurabilityName::Buffered;
         let weakest = store.capabilities().durabilities.first();
-        if weakest != Some(&Durability::Buffered) {
+        if weakest != Some(&DurabilityName::Buffered) {
             let refused = store.settings(&request);
             assert!(
                 matches!(refused, Err(Error::Unsupported { .. })),

@@ -24,22 +24,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cambium::Durability;
-use kvzone_core::adapter::{Availability, Capabilities, OpenRequest, OpenStore};
-use kvzone_core::error::{Error, Result};
+use kvzone_core::adapter::{Capabilities, OpenRequest, OpenStore, Profile};
+use kvzone_core::error::Result;
 
-use super::library::Foreign;
+use super::library::{Foreign, UNBUFFERED, compiled_in};
 
 const NAME: &str = "fjall";
+/// As in the manifest: the crate does not say its own.
+const VERSION: &str = "3.1";
 
 pub(super) const FJALL: Foreign = Foreign {
     name: NAME,
     summary: "LSM-tree in Rust with a journal; leveled compaction",
-    probe: || probe(),
+    probe: || compiled_in(NAME, VERSION, cfg!(feature = "fjall")),
     capabilities: Capabilities {
-        durabilities: &[Durability::Written, Durability::Synced],
+        durabilities: UNBUFFERED,
         ..Capabilities::BEST
     },
+    lacks: "buffered writes: each hands its journal to the operating system",
     capabilities_for: None,
     server: None,
     settings: |request| Ok(Plan::new(request)?.printed),
@@ -56,13 +58,6 @@ struct Plan {
 
 impl Plan {
     fn new(request: &OpenRequest) -> Result<Plan> {
-        use kvzone_core::adapter::{DurabilityName, Profile};
-        if request.durability == DurabilityName::Buffered {
-            return Err(Error::unsupported(
-                NAME,
-                "buffered writes: each hands its journal to the operating system",
-            ));
-        }
         let is_default = request.profile == Profile::Default;
         let cache = if is_default {
             32 << 20
@@ -87,17 +82,12 @@ impl Plan {
 }
 
 #[cfg(not(feature = "fjall"))]
-fn probe() -> Availability {
-    super::library::not_compiled_in(NAME)
-}
-
-#[cfg(not(feature = "fjall"))]
 fn open(_: &Plan, _: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-    Err(super::library::missing(NAME, probe()))
+    Err(super::library::not_compiled_in(NAME))
 }
 
 #[cfg(feature = "fjall")]
-use session::{open, probe};
+use session::open;
 
 #[cfg(feature = "fjall")]
 mod session {
@@ -108,18 +98,9 @@ mod session {
 
     use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
     use kvzone_core::adapter::{Change, DurabilityName, Session, Visit};
+    use kvzone_core::error::Error;
 
     use super::*;
-
-    pub(super) fn probe() -> Availability {
-        Availability::Found {
-            version: VERSION.to_string(),
-            path: None,
-        }
-    }
-
-    /// As in the manifest: the crate does not say its own.
-    const VERSION: &str = "3.1";
 
     /// How often background work is looked at while it is waited for.
     const GLANCE: Duration = Duration::from_millis(5);

@@ -39,17 +39,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use cambium::Durability;
 use kvzone_core::adapter::{
     Capabilities, DurabilityName, FILTER_BITS, OpenRequest, OpenStore, Profile, Session,
 };
-use kvzone_core::error::{Error, Result};
+use kvzone_core::error::Result;
 
 use cambium_foreign::functions;
 use cambium_foreign::library::{Handle, Library, unfit};
 use cambium_foreign::log_structured::{Functions, LEVELDB as WANTED};
 
-use super::library::{Foreign, availability};
+use super::library::{Foreign, UNBUFFERED, availability};
 use super::log_structured::{Database, Opening};
 use super::settings::Settings;
 
@@ -113,16 +112,7 @@ struct Plan {
 fn plan(request: &OpenRequest) -> Result<Plan> {
     let tuned = request.profile == Profile::Tuned;
     let shipped = request.profile == Profile::Default;
-    let sync = match request.durability {
-        DurabilityName::Buffered => {
-            return Err(Error::unsupported(
-                NAME,
-                "buffered writes: it hands each to the operating system",
-            ));
-        }
-        DurabilityName::Written => false,
-        DurabilityName::Synced => true,
-    };
+    let sync = request.durability == DurabilityName::Synced;
     let mut settings = Settings::new(NAME, request);
     settings.state_flag("sync", sync);
     let shares = request.shares();
@@ -150,9 +140,10 @@ pub(super) const LEVELDB: Foreign = Foreign {
     summary: "LSM-tree with a log; leveled compaction on one thread",
     probe: || availability(load().map(|loaded| (loaded.version.clone(), loaded.path.clone()))),
     capabilities: Capabilities {
-        durabilities: &[Durability::Written, Durability::Synced],
+        durabilities: UNBUFFERED,
         ..Capabilities::BEST
     },
+    lacks: "buffered writes: it hands each to the operating system",
     capabilities_for: None,
     server: None,
     settings: |request| Ok(plan(request)?.printed),

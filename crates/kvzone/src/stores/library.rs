@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cambium::Durability;
 use kvzone_core::adapter::{
     Adapter, Availability, Capabilities, DurabilityName, OpenRequest, OpenStore,
 };
@@ -22,6 +21,8 @@ pub(super) struct Foreign {
     pub(super) summary: &'static str,
     pub(super) probe: fn() -> Availability,
     pub(super) capabilities: Capabilities,
+    /// Why it has not every durability; empty where it has.
+    pub(super) lacks: &'static str,
     /// What a request changes of them.
     pub(super) capabilities_for: Option<fn(&OpenRequest, Capabilities) -> Capabilities>,
     pub(super) server: Option<Server>,
@@ -33,6 +34,14 @@ impl Foreign {
     /// False for a server that runs already.
     fn is_ours(&self, request: &OpenRequest) -> bool {
         self.server.is_none() || !server::is_elsewhere(request)
+    }
+
+    fn check_durability(&self, request: &OpenRequest) -> Result<()> {
+        let has = self.capabilities_for(request).durabilities;
+        match has.contains(&request.durability) {
+            true => Ok(()),
+            false => Err(Error::unsupported(self.name, self.lacks)),
+        }
     }
 }
 
@@ -74,10 +83,12 @@ impl Adapter for Foreign {
     }
 
     fn settings(&self, request: &OpenRequest) -> Result<BTreeMap<String, String>> {
+        self.check_durability(request)?;
         (self.settings)(request)
     }
 
     fn open(&self, request: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
+        self.check_durability(request)?;
         (self.open)(request)
     }
 }
@@ -97,48 +108,28 @@ pub(super) fn availability(found: Result<(String, PathBuf)>) -> Availability {
     }
 }
 
-/// The message for a store in Rust whose feature, of the same name, was left out.
-#[cfg(not(all(feature = "fjall", feature = "redb")))]
-pub(super) fn not_compiled_in(store: &str) -> Availability {
-    Availability::Missing {
+/// The same for a store in Rust, which its feature, of the same name, compiles in.
+pub(super) fn compiled_in(store: &str, version: &str, is_here: bool) -> Availability {
+    match is_here {
+        true => Availability::Found {
+            version: version.to_string(),
+            path: None,
+        },
+        false => availability(Err(not_compiled_in(store))),
+    }
+}
+
+pub(super) fn not_compiled_in(store: &str) -> Error {
+    Error::Missing {
+        store: store.to_string(),
         what: format!("this kvzone was built without feature {store}"),
         remedy: format!("cargo build --release --package kvzone --features {store}"),
     }
 }
 
-/// The answer of opening it.
-#[cfg(not(all(feature = "fjall", feature = "redb")))]
-pub(super) fn missing(store: &str, found: Availability) -> Error {
-    let (what, remedy) = match found {
-        Availability::Missing { what, remedy } => (what, remedy),
-        Availability::Found { .. } => ("it is here".to_string(), String::new()),
-    };
-    Error::Missing {
-        store: store.to_string(),
-        what,
-        remedy,
-    }
-}
+/// Promises of a store that hands every write to the operating system.
+pub(super) const UNBUFFERED: &[DurabilityName] = &[DurabilityName::Written, DurabilityName::Synced];
 
-/// True for the B+-tree of a library that has hash databases too.
-pub(super) fn is_tree(request: &OpenRequest) -> bool {
-    request.overrides.get("type").is_some_and(|it| it == "tree")
-}
-
-/// Promises of their writes: none of a hash database stays in the process.
-pub(super) const fn durabilities(tree: bool) -> &'static [Durability] {
-    match tree {
-        true => &Durability::ALL,
-        false => &[Durability::Written, Durability::Synced],
-    }
-}
-
-pub(super) fn refuse_buffered(store: &str, request: &OpenRequest, tree: bool) -> Result<()> {
-    if tree || request.durability != DurabilityName::Buffered {
-        return Ok(());
-    }
-    Err(Error::unsupported(
-        store,
-        "buffered writes in a hash database: none stays in the process",
-    ))
-}
+/// Why a hash database lacks the other.
+pub(super) const NO_BUFFERED_HASH: &str =
+    "buffered writes in a hash database: none stays in the process";

@@ -25,22 +25,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cambium::Durability;
-use kvzone_core::adapter::{Availability, Capabilities, OpenRequest, OpenStore, Profile};
-use kvzone_core::error::{Error, Result};
+use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, OpenStore, Profile};
+use kvzone_core::error::Result;
 
-use super::library::Foreign;
+use super::library::{Foreign, compiled_in};
 
 const NAME: &str = "redb";
+/// As in the manifest: the crate does not say its own.
+const VERSION: &str = "4.5";
 
 pub(super) const REDB: Foreign = Foreign {
     name: NAME,
     summary: "copy-on-write B+-tree in Rust, one file; each synced commit is in place",
-    probe: || probe(),
+    probe: || compiled_in(NAME, VERSION, cfg!(feature = "redb")),
     capabilities: Capabilities {
-        durabilities: &[Durability::Buffered, Durability::Synced],
+        durabilities: &[DurabilityName::Buffered, DurabilityName::Synced],
         ..Capabilities::BEST
     },
+    lacks: "written writes: a commit is synced, or lost with the process",
     capabilities_for: None,
     server: None,
     settings: |request| Ok(Plan::new(request)?.printed),
@@ -57,12 +59,6 @@ struct Plan {
 
 impl Plan {
     fn new(request: &OpenRequest) -> Result<Plan> {
-        if Durability::from(request.durability) == Durability::Written {
-            return Err(Error::unsupported(
-                NAME,
-                "written writes: a commit is synced, or lost with the process",
-            ));
-        }
         let cache = match request.profile {
             Profile::Default => 1 << 30,
             _ => request.budget_bytes,
@@ -80,17 +76,12 @@ impl Plan {
 }
 
 #[cfg(not(feature = "redb"))]
-fn probe() -> Availability {
-    super::library::not_compiled_in(NAME)
-}
-
-#[cfg(not(feature = "redb"))]
 fn open(_: &Plan, _: &OpenRequest) -> Result<Arc<dyn OpenStore>> {
-    Err(super::library::missing(NAME, probe()))
+    Err(super::library::not_compiled_in(NAME))
 }
 
 #[cfg(feature = "redb")]
-use session::{open, probe};
+use session::open;
 
 #[cfg(feature = "redb")]
 mod session {
@@ -98,7 +89,8 @@ mod session {
 
     use std::sync::RwLock;
 
-    use kvzone_core::adapter::{Change, DurabilityName, Session, Visit};
+    use kvzone_core::adapter::{Change, Session, Visit};
+    use kvzone_core::error::Error;
     use redb::{
         Database, Durability as Level, ReadableDatabase, Table, TableDefinition, WriteTransaction,
     };
@@ -107,16 +99,6 @@ mod session {
 
     type Key = &'static [u8];
     const ENTRIES: TableDefinition<'_, Key, Key> = TableDefinition::new("entries");
-
-    pub(super) fn probe() -> Availability {
-        Availability::Found {
-            version: VERSION.to_string(),
-            path: None,
-        }
-    }
-
-    /// As in the manifest: the crate does not say its own.
-    const VERSION: &str = "4.5";
 
     fn failed<E: ToString>(call: &'static str) -> impl Fn(E) -> Error {
         move |error| Error::store(NAME, call, error)

@@ -50,6 +50,7 @@ pub(super) const REDIS: Foreign = Foreign {
         ordered: false,
         ..Capabilities::BEST
     },
+    lacks: "",
     capabilities_for: None,
     server: Some((program, REMEDY)),
     settings: |request| Ok(Plan::new(request)?.printed),

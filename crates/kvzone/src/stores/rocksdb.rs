@@ -286,6 +286,7 @@ pub(super) const ROCKSDB: Foreign = Foreign {
     summary: "LSM-tree with a log; leveled compaction on several threads",
     probe: || probe(PLAIN),
     capabilities: Capabilities::BEST,
+    lacks: "",
     capabilities_for: None,
     server: None,
     settings: |request| Ok(plan(PLAIN, request)?.printed),

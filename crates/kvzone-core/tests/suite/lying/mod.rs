@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use cambium_base::Durability;
 use kvzone_core::adapter::{
-    Adapter, Capabilities, Change, OpenRequest, OpenStore, Session, Visit, no_scan, one_by_one,
+    Adapter, Capabilities, Change, DurabilityName, OpenRequest, OpenStore, Session, Visit, no_scan,
+    one_by_one,
 };
 use kvzone_core::driver::clock::Clock;
 use kvzone_core::error::{Error, Result};
@@ -85,8 +85,8 @@ impl Adapter for Lying {
         Capabilities {
             ordered: format!("{:?}", self.store.lie).starts_with("Scan"),
             durabilities: match self.store.lie {
-                Lie::LosesAKey => &[Durability::Written],
-                _ => &Durability::ALL,
+                Lie::LosesAKey => &[DurabilityName::Written],
+                _ => &DurabilityName::ALL,
             },
             persistent: true,
             ..Capabilities::BARE

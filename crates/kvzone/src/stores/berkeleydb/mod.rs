@@ -93,6 +93,7 @@ pub(super) const BERKELEYDB: Foreign = Foreign {
         availability(calls::load().map(|loaded| (loaded.version.clone(), loaded.path.clone())))
     },
     capabilities: Capabilities::BEST,
+    lacks: "",
     capabilities_for: None,
     server: None,
     settings: |request| Ok(plan(request)?.printed),

@@ -31,9 +31,7 @@ use std::path::Path;
 use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
 use kvzone_core::error::{Error, Result};
 
-use cambium::Durability;
-
-use super::library::{Foreign, availability, refuse_buffered};
+use super::library::{Foreign, NO_BUFFERED_HASH, UNBUFFERED, availability};
 use super::settings::Settings;
 
 mod calls;
@@ -64,7 +62,6 @@ struct Plan {
 
 fn plan(request: &OpenRequest) -> Result<Plan> {
     let mut settings = Settings::new(NAME, request);
-    refuse_buffered(NAME, request, false)?;
     let sync = request.durability == DurabilityName::Synced;
     settings.state_flag("sync_after_each_write", sync);
     settings.state("compression", "off");
@@ -119,10 +116,11 @@ pub(super) const KYOTOCABINET: Foreign = Foreign {
     },
     capabilities: Capabilities {
         ordered: false,
-        durabilities: &[Durability::Written, Durability::Synced],
+        durabilities: UNBUFFERED,
         compacts: false,
         ..Capabilities::BEST
     },
+    lacks: NO_BUFFERED_HASH,
     capabilities_for: None,
     server: None,
     settings: |request| Ok(plan(request)?.printed),

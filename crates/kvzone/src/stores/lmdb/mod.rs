@@ -36,12 +36,11 @@
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
 
-use cambium::Durability;
 use cambium_foreign::lmdb::NAME;
 use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
-use kvzone_core::error::{Error, Result};
+use kvzone_core::error::Result;
 
-use super::library::{Foreign, availability};
+use super::library::{Foreign, UNBUFFERED, availability};
 use super::settings::Settings;
 
 mod session;
@@ -70,12 +69,6 @@ struct Plan {
 }
 
 fn plan(request: &OpenRequest) -> Result<Plan> {
-    if request.durability == DurabilityName::Buffered {
-        return Err(Error::unsupported(
-            NAME,
-            "buffered writes: a commit hands its pages to the operating system",
-        ));
-    }
     let mut settings = Settings::new(NAME, request);
     let unsynced = request.durability == DurabilityName::Written;
     settings.state_flag("nosync", unsynced);
@@ -120,10 +113,11 @@ pub(super) const LMDB: Foreign = Foreign {
         )
     },
     capabilities: Capabilities {
-        durabilities: &[Durability::Written, Durability::Synced],
+        durabilities: UNBUFFERED,
         compacts: false,
         ..Capabilities::BEST
     },
+    lacks: "buffered writes: a commit hands its pages to the operating system",
     capabilities_for: None,
     server: None,
     settings: |request| Ok(plan(request)?.printed),

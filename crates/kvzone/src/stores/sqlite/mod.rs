@@ -36,12 +36,11 @@
 
 use std::collections::BTreeMap;
 
-use cambium::Durability;
 use cambium_foreign::sqlite::NAME;
 use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
-use kvzone_core::error::{Error, Result};
+use kvzone_core::error::Result;
 
-use super::library::{Foreign, availability};
+use super::library::{Foreign, UNBUFFERED, availability};
 use super::settings::Settings;
 
 mod session;
@@ -68,14 +67,8 @@ struct Plan {
 fn plan(request: &OpenRequest) -> Result<Plan> {
     let mut settings = Settings::new(NAME, request);
     let synchronous = match request.durability {
-        DurabilityName::Buffered => {
-            return Err(Error::unsupported(
-                NAME,
-                "buffered writes: a commit hands its log to the operating system",
-            ));
-        }
-        DurabilityName::Written => settings.word("synchronous", "normal", &["normal", "off"])?,
         DurabilityName::Synced => settings.word("synchronous", "full", &["full"])?,
+        _ => settings.word("synchronous", "normal", &["normal", "off"])?,
     };
     let short = request.key_bytes <= INTEGER_BYTES;
     let table = if short { "integer" } else { "blob" };
@@ -149,9 +142,10 @@ pub(super) const SQLITE: Foreign = Foreign {
         availability(loaded.map(|loaded| (loaded.version.clone(), loaded.path.clone())))
     },
     capabilities: Capabilities {
-        durabilities: &[Durability::Written, Durability::Synced],
+        durabilities: UNBUFFERED,
         ..Capabilities::BEST
     },
+    lacks: "buffered writes: a commit hands its log to the operating system",
     capabilities_for: None,
     server: None,
     settings: |request| Ok(plan(request)?.printed),

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 use kvzone_core::adapter::{Capabilities, DurabilityName, OpenRequest, Profile};
 use kvzone_core::error::Result;
 
-use super::library::{Foreign, availability, durabilities, is_tree, refuse_buffered};
+use super::library::{Foreign, NO_BUFFERED_HASH, UNBUFFERED, availability};
 use super::settings::Settings;
 
 mod calls;
@@ -69,7 +69,6 @@ struct Plan {
 fn plan(request: &OpenRequest) -> Result<Plan> {
     let mut settings = Settings::new(NAME, request);
     let tree = settings.word("type", "hash", &["hash", "tree"])? == "tree";
-    refuse_buffered(NAME, request, tree)?;
     let shipped = request.profile == Profile::Default;
     let tuned = request.profile == Profile::Tuned;
     let synced = request.durability == DurabilityName::Synced;
@@ -121,6 +120,10 @@ fn expected_leaves(request: &OpenRequest) -> u64 {
     request.expected_keys.saturating_mul(entry_bytes(request)) / leaf_bytes(request)
 }
 
+fn is_tree(request: &OpenRequest) -> bool {
+    request.overrides.get("type").is_some_and(|it| it == "tree")
+}
+
 pub(super) const TOKYOCABINET: Foreign = Foreign {
     name: NAME,
     summary: "hash table in a file (type=hash), or a B+-tree over it (type=tree)",
@@ -129,13 +132,17 @@ pub(super) const TOKYOCABINET: Foreign = Foreign {
     },
     capabilities: Capabilities {
         ordered: false,
-        durabilities: durabilities(false),
+        durabilities: UNBUFFERED,
         ..Capabilities::BEST
     },
-    capabilities_for: Some(|request, general| Capabilities {
-        ordered: is_tree(request),
-        durabilities: durabilities(is_tree(request)),
-        ..general
+    lacks: NO_BUFFERED_HASH,
+    capabilities_for: Some(|request, general| match is_tree(request) {
+        true => Capabilities {
+            ordered: true,
+            durabilities: &DurabilityName::ALL,
+            ..general
+        },
+        false => general,
     }),
     server: None,
     settings: |request| Ok(plan(request)?.printed),
