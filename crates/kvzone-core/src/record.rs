@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::adapter::{DurabilityName, Profile};
 use crate::job::Job;
@@ -111,6 +111,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// Puts a further figure beside the others.
+    pub fn tell(&mut self, name: &str, value: impl Serialize) {
+        self.extra.insert(name.to_string(), json!(value));
+    }
+
     /// A run of which nothing is known but what was asked for: no figures, not
     /// a version, no settings. Its status is ok until somebody says otherwise.
     pub fn blank(job: &Job, phase: Phase) -> Run {
@@ -175,6 +180,20 @@ pub struct LatencySummary {
     pub p99: u64,
     pub p999: u64,
     pub max: u64,
+}
+
+/// Writes after a kill: of each key the last that was acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AfterKill {
+    /// Keys of which a write was acknowledged: the last one counts.
+    pub acknowledged: u64,
+    /// Of those, how many are as that write, or the one after it, left them.
+    pub survived: u64,
+    pub lost: u64,
+    /// Keys that hold what nobody wrote.
+    pub damaged: u64,
+    /// Keys with a write that was asked for and not answered: either is right.
+    pub unanswered: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

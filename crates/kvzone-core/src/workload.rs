@@ -133,24 +133,32 @@ impl Workload {
             Phase::Run
         }
     }
+}
 
-    /// True if its mix has an operation of this kind.
-    pub fn has(&self, kind: OperationKind) -> bool {
-        self.mix.iter().any(|&(of_mix, _)| of_mix == kind)
-    }
-
-    /// True if nothing after the load changes the store.
-    pub fn only_reads(&self) -> bool {
-        self.mix.iter().all(|(kind, _)| !kind.writes())
-    }
-
-    pub fn only_writes(&self) -> bool {
-        self.mix.iter().all(|(kind, _)| !kind.reads())
-    }
-
+/// Operations with their weights: whether one of them is so.
+pub trait Mix {
+    fn has(&self, kind: OperationKind) -> bool;
+    fn reads(&self) -> bool;
+    fn writes(&self) -> bool;
     /// True if a store without key order cannot run it.
-    pub fn needs_order(&self) -> bool {
-        self.mix.iter().any(|(kind, _)| kind.needs_order())
+    fn needs_order(&self) -> bool;
+}
+
+impl Mix for [(OperationKind, u32)] {
+    fn has(&self, kind: OperationKind) -> bool {
+        self.iter().any(|of| of.0 == kind)
+    }
+
+    fn reads(&self) -> bool {
+        self.iter().any(|of| of.0.reads())
+    }
+
+    fn writes(&self) -> bool {
+        self.iter().any(|of| of.0.writes())
+    }
+
+    fn needs_order(&self) -> bool {
+        self.iter().any(|of| of.0.needs_order())
     }
 }
 

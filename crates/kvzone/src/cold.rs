@@ -9,11 +9,11 @@ use std::path::PathBuf;
 
 use cambium_io::{Advice, FileSystem, OpenOptions, RealFileSystem, resident_pages};
 use kvzone_core::error::Result;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::place::files_below;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Dropped {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
@@ -22,14 +22,6 @@ pub(crate) struct Dropped {
 }
 
 impl Dropped {
-    pub(crate) fn to_json(self) -> Value {
-        json!({
-            "files": self.files,
-            "bytes": self.bytes,
-            "resident_bytes": self.resident_bytes,
-        })
-    }
-
     pub(crate) fn note(self) -> Option<String> {
         match self.resident_bytes {
             None => Some(

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use comfy_table::{ContentArrangement, Table, presets};
 use kvzone_core::adapter::{Adapter, Availability};
 use kvzone_core::error::Result;
-use kvzone_core::workload::{self, ALIASES, Workload};
+use kvzone_core::workload::{self, ALIASES, Mix, Workload};
 use serde_json::{Value, json};
 
 use crate::datasets::{self, Set};
@@ -79,7 +79,7 @@ fn workloads(json: bool) -> String {
                 "name": workload.name,
                 "summary": workload.summary,
                 "measured_phase": workload.measured_phase().name(),
-                "needs_order": workload.needs_order(),
+                "needs_order": workload.mix.needs_order(),
             })
         };
         let rows: Vec<Value> = known_workloads().map(row).collect();

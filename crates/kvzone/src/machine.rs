@@ -1,7 +1,7 @@
 //! What the operating system says of the machine, for reports.
 
 use kvzone_core::device::report::Machine;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::counters::field;
 use crate::place::Disk;
@@ -22,14 +22,14 @@ pub(crate) fn detect() -> Machine {
 
 /// Everything that is known of the machine, its disk, and what else it did.
 pub(crate) fn describe(disk: &Disk, between: Option<&Weather>) -> Value {
-    let mut all = serde_json::to_value(detect()).unwrap_or_default();
+    let mut all = json!(detect());
     let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = processor
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
         .map(|(_, model)| model.to_string());
     all["processor"] = model.into();
-    all["disk"] = disk.to_json();
+    all["disk"] = json!(disk);
     all["weather"] = between.map(|weather| weather.to_json()).into();
     all
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use cambium_io::{FileSystem, RealFileSystem};
 use kvzone_core::error::{Error, Result};
 use kvzone_core::size;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::counters::field;
 
@@ -107,13 +107,14 @@ fn available_memory(text: &str) -> Option<u64> {
     field(text, "MemAvailable:").map(|kibibytes| kibibytes * 1024)
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Disk {
     /// `ext4`, `tmpfs`.
     pub(crate) file_system: Option<String>,
     /// `/dev/vda`.
     pub(crate) device: Option<String>,
     /// `8:1`, as in `/sys/dev/block`.
+    #[serde(skip)]
     pub(crate) number: Option<String>,
 }
 
@@ -154,10 +155,6 @@ impl Disk {
     /// Files that never reach a disk.
     pub(crate) fn is_memory(&self) -> bool {
         matches!(self.file_system.as_deref(), Some("tmpfs" | "ramfs"))
-    }
-
-    pub(crate) fn to_json(&self) -> Value {
-        json!({"file_system": self.file_system, "device": self.device})
     }
 
     /// Bytes read from and written to the whole disk since the machine

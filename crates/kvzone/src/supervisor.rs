@@ -25,7 +25,6 @@ use kvzone_core::job::Job;
 use kvzone_core::protocol::{Event, LAST_WRITES};
 use kvzone_core::record::{Phase, Run, Status};
 use kvzone_core::workload;
-use serde_json::json;
 
 use crate::counters::ticks;
 use crate::device_reads::counting_group;
@@ -105,13 +104,12 @@ pub(crate) fn supervise(job: &Job, patience: Duration, watcher: &mut Stage) -> R
     }
     if let Some(variant) = &job.variant {
         for run in &mut story.runs {
-            run.extra.insert("variant".to_string(), json!(variant));
+            run.tell("variant", variant);
         }
     }
     if let Some(peak) = usage.peak_bytes {
         for run in &mut story.runs {
-            let name = "memory_group_peak_bytes".to_string();
-            run.extra.insert(name, json!(peak));
+            run.tell("memory_group_peak_bytes", peak);
         }
     }
     notes.append(&mut story.notes);

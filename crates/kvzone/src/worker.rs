@@ -244,17 +244,15 @@ impl Observer for Reporter<'_> {
             let mut run = self.run_of(result, &spent);
             let samples = std::mem::take(&mut state.samples.taken);
             if !samples.is_empty() {
-                run.extra.insert("samples".to_string(), json!(samples));
+                run.tell("samples", samples);
             }
             if let Some(foreground) = state.foreground.take() {
-                let cpu = json!(foreground.cpu_seconds);
-                run.extra.insert("foreground_cpu_seconds".to_string(), cpu);
+                run.tell("foreground_cpu_seconds", foreground.cpu_seconds);
                 let per_lookup = reads_per_lookup(&foreground, result);
-                let name = "device_reads_per_lookup".to_string();
-                run.extra.insert(name, json!(per_lookup));
+                run.tell("device_reads_per_lookup", per_lookup);
             }
             if let Some(dropped) = state.dropped.take() {
-                run.extra.insert("cold".to_string(), dropped.to_json());
+                run.tell("cold", dropped);
             }
             let finished = Event::Finished { run: Box::new(run) };
             send(&mut state.out, &finished)
@@ -297,19 +295,7 @@ impl Reporter<'_> {
         let space_bytes = is_here.then(|| place::space_of(&self.paths));
         let spent = if is_here { spent } else { &Counters::default() };
         let status = result.failure.as_ref().map_or(Status::Ok, status_of);
-        let mut extra = result.extra.clone();
-        extra.insert(
-            "user_bytes_written".into(),
-            json!(result.user_bytes_written),
-        );
-        extra.insert("user_bytes_read".into(), json!(result.user_bytes_read));
-        extra.insert("live_user_bytes".into(), json!(result.live_user_bytes));
-        extra.insert("device_reads".into(), json!(spent.reads));
-        extra.insert("descriptors".into(), json!(descriptors()));
-        let (disk_read, disk_written) = spent.disk.unzip();
-        extra.insert("whole_disk_read_bytes".into(), json!(disk_read));
-        extra.insert("whole_disk_write_bytes".into(), json!(disk_written));
-        Run {
+        let mut run = Run {
             version: self.version.clone(),
             operations: result.operations,
             seconds: result.seconds,
@@ -330,9 +316,18 @@ impl Reporter<'_> {
             peak_memory_bytes: spent.peak_memory_bytes,
             result_hash: result.result_hash.clone(),
             timeline: result.timeline.clone(),
-            extra,
+            extra: result.extra.clone(),
             ..Run::blank(self.job, result.phase)
-        }
+        };
+        run.tell("user_bytes_written", result.user_bytes_written);
+        run.tell("user_bytes_read", result.user_bytes_read);
+        run.tell("live_user_bytes", result.live_user_bytes);
+        run.tell("device_reads", spent.reads);
+        run.tell("descriptors", descriptors());
+        let (disk_read, disk_written) = spent.disk.unzip();
+        run.tell("whole_disk_read_bytes", disk_read);
+        run.tell("whole_disk_write_bytes", disk_written);
+        run
     }
 }
 

@@ -64,7 +64,6 @@ mod workers;
 use std::sync::Arc;
 
 use cambium_io::Environment;
-use serde_json::json;
 
 pub use observer::Observer;
 pub use plan::{Plan, open_request};
@@ -79,6 +78,7 @@ use crate::adapter::{Adapter, OpenRequest, OpenStore, Session};
 use crate::error::{Error, Result};
 use crate::job::{After, Job, Load, Step};
 use crate::record::Phase;
+use crate::workload::Mix;
 
 /// Runs a job in this process, and answers its phases in their order. An
 /// error is what kept it from starting, or the observer's; what went wrong
@@ -155,7 +155,7 @@ impl<'a> Operations<'a> {
 
     fn needs_order(&self) -> bool {
         match self {
-            Operations::Drawn(plan) => plan.needs_order(),
+            Operations::Drawn(plan) => plan.mix.needs_order(),
             Operations::Traced(replay) => replay.needs_order(),
         }
     }
@@ -247,7 +247,7 @@ impl Runner<'_> {
             };
             let mut run = self.phase(Phase::Run, &store, seconds)?;
             if let Some(seconds) = warmed {
-                run.extra.insert("warm_seconds".to_string(), json!(seconds));
+                run.tell("warm_seconds", seconds);
             }
             failed = run.failure.is_some();
             phases.push(run);
@@ -274,10 +274,7 @@ impl Runner<'_> {
         let closed = self.close(store);
         if let Some(last) = phases.last_mut() {
             match &closed {
-                Ok(seconds) => {
-                    let name = "close_seconds".to_string();
-                    last.extra.insert(name, json!(seconds));
-                }
+                Ok(seconds) => last.tell("close_seconds", seconds),
                 Err(error) => last.failure = Some(error.clone()),
             }
         }
@@ -335,8 +332,7 @@ impl Runner<'_> {
             (Operations::Traced(replay), _) => replay.run(self.adapter, store, &progress)?,
         };
         if open_seconds > 0.0 {
-            let seconds = json!(open_seconds);
-            result.extra.insert("open_seconds".to_string(), seconds);
+            result.tell("open_seconds", open_seconds);
         }
         self.end_phase(store, result)
     }
@@ -387,8 +383,7 @@ impl Runner<'_> {
         let progress = |done| self.observer.progress(Phase::Reopen, done);
         let mut count = |session: &mut dyn Session| {
             let found = Survivors::count(plan, &later, session, &progress)?;
-            let extra = &mut result.extra;
-            extra.insert("after_kill".to_string(), found.to_json());
+            result.tell("after_kill", &found);
             Ok(found.failure(self.adapter.name(), self.job.durability))
         };
         let session = store.clone().session();
@@ -466,16 +461,14 @@ fn pay_debt(store: &dyn OpenStore, result: &mut PhaseResult) -> Result<()> {
     let synced = clock.seconds();
     store.settle()?;
     let settled = clock.seconds() - synced;
-    let extra = &mut result.extra;
-    extra.insert("sync_seconds".to_string(), json!(synced));
-    extra.insert("settle_seconds".to_string(), json!(settled));
+    result.tell("sync_seconds", synced);
+    result.tell("settle_seconds", settled);
     Ok(())
 }
 
 /// Puts the store's own counters beside the figures.
 fn add_counters(store: &dyn OpenStore, result: &mut PhaseResult) {
-    let counters = store.counters().into_iter();
-    result
-        .extra
-        .extend(counters.map(|(name, value)| (name, json!(value))));
+    for (name, value) in store.counters() {
+        result.tell(&name, value);
+    }
 }

@@ -26,7 +26,7 @@ use crate::error::{Error, Result};
 use crate::job::{Load, SizeChoice, Until};
 use crate::random::mix_two;
 use crate::record::Phase;
-use crate::workload::OperationKind;
+use crate::workload::{Mix, OperationKind};
 
 /// How often the caller hears how far the phase is.
 const PROGRESS: Duration = Duration::from_millis(100);
@@ -141,11 +141,14 @@ impl Work<'_> {
 
     /// Whether what reads return depends on the job alone: see [`super`].
     fn hashes(&self) -> bool {
-        let reads = self.mix().iter().any(|(kind, _)| kind.reads());
         let alone =
-            self.load.beside.is_none() && (self.load.threads == 1 || self.plan.only_reads());
+            self.load.beside.is_none() && (self.load.threads == 1 || !self.plan.mix.writes());
         let whole = self.load.latency_target.is_none();
-        reads && alone && whole && self.operations().is_some() && self.adapter.keeps_data()
+        self.mix().reads()
+            && alone
+            && whole
+            && self.operations().is_some()
+            && self.adapter.keeps_data()
     }
 
     /// The kind of a thread that has one alone, how many such threads there are
@@ -206,7 +209,7 @@ impl Work<'_> {
                 0
             },
             hashes: self.hashes(),
-            alone: self.load.beside.is_none() && self.plan.only_reads(),
+            alone: self.load.beside.is_none() && !self.plan.mix.writes(),
         })
     }
 
@@ -242,7 +245,7 @@ impl Work<'_> {
             let issue = Issue {
                 schedule: self.schedule(thread),
                 governor: governor.as_ref(),
-                batch: if self.writes() {
+                batch: if self.mix().is_empty() || self.mix().writes() {
                     self.batch()
                 } else {
                     SizeChoice::Fixed(1)
@@ -280,17 +283,14 @@ impl Work<'_> {
         });
         let mut result = self.result(issued)?;
         if self.in_flight() > 0 {
-            let extra = &mut result.extra;
-            extra.insert("in_flight".to_string(), json!(self.in_flight()));
-            extra.insert("workers".to_string(), json!(count));
+            result.tell("in_flight", self.in_flight());
+            result.tell("workers", count);
         }
         if self.give_up() < u64::MAX && self.rate().is_some() {
-            let given_up = json!(signals.given_up.load(Ordering::Relaxed));
-            result.extra.insert("rate_given_up".to_string(), given_up);
+            result.tell("rate_given_up", signals.given_up.load(Ordering::Relaxed));
         }
         if let Some(governor) = &governor {
-            let found = governor.to_json();
-            result.extra.insert("latency_target".to_string(), found);
+            result.tell("latency_target", governor.to_json());
         }
         if let Some(beside) = self.accompanied() {
             beside::add(&mut result, self.adapter.name(), beside, accompanied)?;
@@ -347,26 +347,16 @@ impl Work<'_> {
         }
     }
 
-    /// Whether the threads that count change anything.
-    fn writes(&self) -> bool {
-        self.mix().is_empty() || self.mix().iter().any(|(kind, _)| kind.writes())
-    }
-
     fn result(&self, issued: Vec<Option<Issued>>) -> Result<PhaseResult> {
-        let found = Together::of(self.phase, self.adapter.name(), issued)?;
-        let mut result = found.result;
+        let mut found = Together::of(self.phase, self.adapter.name(), issued)?;
+        let mut result = std::mem::take(&mut found.result);
         let (live_user_bytes, live_keys) = self.plan.live();
         result.live_user_bytes = live_user_bytes + found.inserted.1;
         result.live_keys = live_keys + found.inserted.0;
         let hashes = self.hashes() && result.failure.is_none();
         result.result_hash = hashes.then(|| format!("{:016x}", found.hash));
-        let extra = &mut result.extra;
-        extra.insert("batch".to_string(), batch_text(self.batch()));
-        self.explain(extra, found.verified, found.overdue);
-        let scans = |(kind, _): &(OperationKind, u32)| *kind == OperationKind::Scan;
-        if self.mix().iter().any(scans) {
-            extra.insert("entries_scanned".to_string(), json!(found.scanned));
-        }
+        result.tell("batch", batch_text(self.batch()));
+        self.explain(&mut result, &found);
         Ok(result)
     }
 
@@ -397,23 +387,22 @@ impl Work<'_> {
         Ok(found)
     }
 
-    fn explain(&self, extra: &mut BTreeMap<String, Value>, verified: u64, overdue: u64) {
-        if self.mix().iter().any(|(kind, _)| kind.reads()) {
-            extra.insert("reads_verified".to_string(), json!(verified));
+    fn explain(&self, result: &mut PhaseResult, found: &Together) {
+        let mix = self.mix();
+        if mix.reads() {
+            result.tell("reads_verified", found.verified);
+        }
+        if mix.has(OperationKind::Scan) {
+            result.tell("entries_scanned", found.scanned);
         }
         if self.rate().is_some() {
-            extra.insert("operations_overdue".to_string(), json!(overdue));
+            result.tell("operations_overdue", found.overdue);
         }
-        if !self.mix().is_empty() {
-            extra.insert("popularity".to_string(), json!(self.plan.popularity));
+        if !mix.is_empty() {
+            result.tell("popularity", self.plan.popularity);
         }
-        if self
-            .mix()
-            .iter()
-            .any(|(kind, _)| *kind == OperationKind::ReadInOrder)
-        {
-            let access = if self.ordered { "scan" } else { "get" };
-            extra.insert("access".to_string(), json!(access));
+        if mix.has(OperationKind::ReadInOrder) {
+            result.tell("access", if self.ordered { "scan" } else { "get" });
         }
     }
 }

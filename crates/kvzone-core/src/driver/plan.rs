@@ -9,7 +9,7 @@ use crate::job::{Job, KeySource, Load, Popularity, SizeChoice, Step, Until};
 use crate::keys::{INTEGER_BYTES, KeySpace};
 use crate::values::Values;
 use crate::versions::Versions;
-use crate::workload::{FillOrder, OperationKind, Workload, find};
+use crate::workload::{FillOrder, Mix, OperationKind, Workload, find};
 
 use super::refusals::{check, mix};
 use super::stream::SCAN_SIZES;
@@ -54,9 +54,8 @@ impl Plan {
         check(load, workload, &mix)?;
         let follows = |of: OperationKind| {
             let mut loads = steps.iter().filter_map(|step| step.act.load());
-            loads.any(|load| find(&load.workload).is_ok_and(|workload| workload.has(of)))
+            loads.any(|load| find(&load.workload).is_ok_and(|workload| workload.mix.has(of)))
         };
-        let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
         let last = steps.last().and_then(|step| step.act.load());
         let by_last = match last {
             Some(last) => inserted_by(last, &super::mix(last, find(&last.workload)?)?),
@@ -64,7 +63,7 @@ impl Plan {
         };
         // Keys that are never put lie behind all that are.
         let read_missing = OperationKind::ReadMissing;
-        let missing = if has(read_missing) || follows(read_missing) {
+        let missing = if mix.has(read_missing) || follows(read_missing) {
             load.keys
         } else {
             0
@@ -109,8 +108,7 @@ impl Plan {
     /// inserts and is not the last: steps behind it would meet keys that they do not know.
     pub fn step(&self, load: &Load, is_last: bool) -> Result<Plan> {
         let plan = Plan::new(load)?;
-        let inserts = |(kind, _): &(OperationKind, u32)| *kind == OperationKind::Insert;
-        if plan.mix.is_empty() || !is_last && plan.mix.iter().any(inserts) {
+        if plan.mix.is_empty() || !is_last && plan.mix.has(OperationKind::Insert) {
             let words = format!("{} inserts, and can be the last step alone", load.workload);
             return Err(Error::Usage(words));
         }
@@ -121,16 +119,6 @@ impl Plan {
             missing: self.missing,
             ..plan
         })
-    }
-
-    /// True if a store without key order cannot run it.
-    pub fn needs_order(&self) -> bool {
-        self.mix.iter().any(|&(kind, _)| kind.needs_order())
-    }
-
-    /// True if nothing after the load changes the store.
-    pub fn only_reads(&self) -> bool {
-        self.mix.iter().all(|(kind, _)| !kind.writes())
     }
 
     /// Bytes of keys and values of all loaded keys that should be there, and
@@ -149,7 +137,7 @@ impl Plan {
 /// Keys that are inserted at most; none where a time bounds them.
 fn inserted_by(load: &Load, mix: &[(OperationKind, u32)]) -> Option<u64> {
     match load.until {
-        _ if mix.iter().all(|&(kind, _)| kind != OperationKind::Insert) => Some(0),
+        _ if !mix.has(OperationKind::Insert) => Some(0),
         // Each thread may insert at every operation, in its own numbers.
         Until::Operations(count) => Some(count.saturating_add(u64::from(load.threads))),
         Until::Seconds(_) => None,
@@ -167,7 +155,7 @@ fn load_batch(load: &Load) -> u32 {
 pub fn open_request(job: &Job) -> OpenRequest {
     let load = &job.load;
     let mix = find(&load.workload).and_then(|workload| mix(load, workload));
-    let inserts = mix.is_ok_and(|mix| mix.iter().any(|&(kind, _)| kind == OperationKind::Insert));
+    let inserts = mix.is_ok_and(|mix| mix.has(OperationKind::Insert));
     let inserted = match load.until {
         Until::Operations(count) if inserts => count / 20,
         _ => 0,

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
 
-use serde_json::json;
-
+use super::result::PhaseResult;
 use crate::error::{Error, Result};
 use crate::latency::{histogram, summary};
 use crate::record::{LatencySummary, TimelinePoint};
@@ -134,15 +133,15 @@ pub struct Merged {
 
 impl Merged {
     /// Says what goes beside the figures that every phase has.
-    pub fn tell(&self, extra: &mut BTreeMap<String, serde_json::Value>) {
+    pub fn tell(&self, result: &mut PhaseResult) {
         if let Some(queueing) = self.queueing {
-            extra.insert("queueing_latency_ns".to_string(), json!(queueing));
+            result.tell("queueing_latency_ns", queueing);
         }
         for (kind, calls) in &self.calls {
-            extra.insert(format!("calls_{}", kind.name()), json!(calls));
+            result.tell(&format!("calls_{}", kind.name()), calls);
         }
         for (kind, latency) in &self.by_kind {
-            extra.insert(format!("latency_ns_{}", kind.name()), json!(latency));
+            result.tell(&format!("latency_ns_{}", kind.name()), latency);
         }
     }
 }

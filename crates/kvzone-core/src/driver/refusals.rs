@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::job::{Load, Popularity, Until};
-use crate::workload::{MIXED, OperationKind, Workload};
+use crate::workload::{MIXED, Mix, OperationKind, Workload};
 
 pub(super) const MOST_THREADS: u32 = 1_024;
 const MOST_IN_FLIGHT: u32 = 1_024;
@@ -118,8 +118,7 @@ fn check_lifetime(load: &Load, mix: &[(OperationKind, u32)]) -> Result<()> {
     let Some(lifetime) = load.lifetime else {
         return Ok(());
     };
-    let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
-    if !(has(OperationKind::Insert) && has(OperationKind::Delete)) {
+    if !(mix.has(OperationKind::Insert) && mix.has(OperationKind::Delete)) {
         return Err(Error::Usage(
             "a lifetime of keys: the workload must insert and delete".to_string(),
         ));
@@ -149,7 +148,6 @@ pub(super) fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32
             load.threads, load.keys
         ));
     }
-    let has_scans = mix.iter().any(|&(kind, _)| kind == OperationKind::Scan);
     load.key_bytes.check()?;
     load.value_bytes.check()?;
     check_lifetime(load, mix)?;
@@ -157,7 +155,7 @@ pub(super) fn check(load: &Load, workload: &Workload, mix: &[(OperationKind, u32
     check_beside(load, workload, mix)?;
     if let Some(sizes) = load.scan_entries {
         sizes.check()?;
-        if !has_scans {
+        if !mix.has(OperationKind::Scan) {
             return refuse(format!("a scan length: {} does not scan", workload.name));
         }
         if sizes.smallest() == 0 || sizes.largest() > MOST_SCANNED {
@@ -218,22 +216,19 @@ fn check_batches(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)])
             load.batch
         ));
     }
-    let has = |of: OperationKind| mix.iter().any(|&(kind, _)| kind == of);
-    let reads = mix.iter().any(|(kind, _)| kind.reads());
     // Of a mix with a share of updates to choose, none of them is a share too.
-    let writes =
-        mix.is_empty() || !workload.only_reads() || mix.iter().any(|(kind, _)| kind.writes());
+    let writes = mix.is_empty() || workload.mix.writes() || mix.writes();
     let (keys, values) = (load.key_bytes.largest(), load.value_bytes.largest());
     let bytes = u64::from(load.batch).saturating_mul(keys.saturating_add(values));
     let refused = if load.batch == 1 {
         return Ok(());
     } else if !writes && load.beside.is_none() {
         "reads, and a batch is of writes"
-    } else if has(OperationKind::ReadModifyWrite) {
+    } else if mix.has(OperationKind::ReadModifyWrite) {
         "writes what it has just read, each by itself"
-    } else if has(OperationKind::Insert) {
+    } else if mix.has(OperationKind::Insert) {
         "reads what it has just inserted"
-    } else if reads && writes && load.rate.is_some() {
+    } else if mix.reads() && writes && load.rate.is_some() {
         "reads as well: at a rate no moment is due for what is gathered"
     } else if bytes > MOST_BATCH_BYTES {
         "has entries of which so many make more than 1 GiB"
@@ -257,10 +252,9 @@ fn check_beside(load: &Load, workload: &Workload, mix: &[(OperationKind, u32)]) 
             return Err(Error::Usage(words));
         }
     };
-    let writes = mix.is_empty() || mix.iter().any(|(kind, _)| kind.writes());
     let refused = if mix.is_empty() {
         format!("{} is a load alone", workload.name)
-    } else if beside.kind.writes() && writes {
+    } else if beside.kind.writes() && mix.writes() {
         format!("{} writes by itself", workload.name)
     } else if threads == 0 || threads > MOST_THREADS || u64::from(threads) > load.keys {
         format!("from 1 to {MOST_THREADS}, and no more than keys")

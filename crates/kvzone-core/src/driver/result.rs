@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::issuer::Issued;
 use super::recorder::{Merged, merge};
@@ -60,6 +61,11 @@ impl PhaseResult {
         }
     }
 
+    /// Puts a further figure beside the others.
+    pub fn tell(&mut self, name: &str, value: impl Serialize) {
+        self.extra.insert(name.to_string(), json!(value));
+    }
+
     /// Foreground operations a second; 0 where nothing was done.
     pub fn operations_per_second(&self) -> f64 {
         if self.seconds > 0.0 {
@@ -114,8 +120,19 @@ impl Together {
             recorders.push(thread.recorder);
         }
         let merged = merge(recorders)?;
-        let mut extra = BTreeMap::new();
-        merged.tell(&mut extra);
+        let mut result = PhaseResult {
+            operations: merged.operations,
+            seconds: ended as f64 / 1e9,
+            user_bytes_written: bytes.0,
+            user_bytes_read: bytes.1,
+            latency: merged.latency,
+            native_latency: merged.native_latency,
+            timeline: merged.timeline.clone(),
+            issued,
+            failure,
+            ..PhaseResult::empty(phase)
+        };
+        merged.tell(&mut result);
         Ok(Together {
             hash,
             verified,
@@ -123,19 +140,7 @@ impl Together {
             inserted,
             overdue,
             most_overdue,
-            result: PhaseResult {
-                operations: merged.operations,
-                seconds: ended as f64 / 1e9,
-                user_bytes_written: bytes.0,
-                user_bytes_read: bytes.1,
-                latency: merged.latency,
-                native_latency: merged.native_latency,
-                timeline: merged.timeline.clone(),
-                extra,
-                issued,
-                failure,
-                ..PhaseResult::empty(phase)
-            },
+            result,
             merged,
         })
     }

@@ -8,8 +8,6 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
-
 use super::clock::Clock;
 use super::plan::Plan;
 use super::result::PhaseResult;
@@ -18,6 +16,7 @@ use crate::adapter::OpenStore;
 use crate::error::{Error, Result};
 use crate::job::{Act, Load, Step};
 use crate::record::Phase;
+use crate::workload::Mix;
 
 /// Nanoseconds between two signs of life of a pause.
 const GLANCE: u64 = 100_000_000;
@@ -87,7 +86,7 @@ impl Runner<'_> {
         let plan = plan.step(load, is_last)?;
         self.observer.phase_starts(Phase::Run)?;
         let work = self.work(&plan, Phase::Run, load);
-        if plan.needs_order() && !work.ordered {
+        if plan.mix.needs_order() && !work.ordered {
             return self.tell_lack(Phase::Run, step, "it keeps no key order");
         }
         let progress = |operations| self.observer.progress(Phase::Run, operations);
@@ -101,7 +100,7 @@ impl Runner<'_> {
         };
         result.result_hash = None;
         name(&mut result, step);
-        let reads_alone = plan.only_reads() && load.beside.is_none() && !compacts;
+        let reads_alone = !plan.mix.writes() && load.beside.is_none() && !compacts;
         if reads_alone || result.failure.is_some() {
             return self.tell(result);
         }
@@ -148,8 +147,7 @@ impl Runner<'_> {
         let (mut result, store) = match opened {
             Ok((closed, (store, seconds))) => {
                 let mut result = self.one_operation(Phase::Reopen, seconds);
-                let name = "close_seconds".to_string();
-                result.extra.insert(name, json!(closed));
+                result.tell("close_seconds", closed);
                 (result, Some(store))
             }
             Err(error) => {
@@ -185,5 +183,5 @@ fn is_lack(error: &Error) -> bool {
 }
 
 fn name(result: &mut PhaseResult, step: &Step) {
-    result.extra.insert("step".to_string(), json!(step.name));
+    result.tell("step", &step.name);
 }

@@ -13,28 +13,23 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::ledger;
 use super::plan::Plan;
 use crate::adapter::{DurabilityName, Session};
 use crate::error::{Error, Result};
+use crate::record::AfterKill;
 use crate::values::hexadecimal;
 use crate::versions::Known;
 
 /// Reads between two signs of life.
 const REPORT_EVERY: u64 = 4096;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Survivors {
-    /// Keys of which a write was acknowledged: the last one counts.
-    acknowledged: u64,
-    /// Of those, how many are as that write, or the one after it, left them.
-    survived: u64,
-    /// Keys with a write that was asked for and not answered.
-    unanswered: u64,
-    /// Keys that hold what nobody wrote.
-    damaged: u64,
+    #[serde(flatten)]
+    counts: AfterKill,
     /// About the first that is not as it should be.
     first: Option<String>,
 }
@@ -82,16 +77,18 @@ impl Survivors {
         let allowed = known.allowed();
         let is_right = allowed.is_right(&plan.values, number, value);
         let answered = known.answered();
-        self.acknowledged += u64::from(answered > 0);
-        self.survived += u64::from(answered > 0 && is_right);
-        self.unanswered += u64::from(known.is_under_way());
+        let counts = &mut self.counts;
+        counts.acknowledged += u64::from(answered > 0);
+        counts.survived += u64::from(answered > 0 && is_right);
+        counts.lost = counts.acknowledged - counts.survived;
+        counts.unanswered += u64::from(known.is_under_way());
         if is_right {
             return;
         }
         let is_older = value.is_none_or(|value| {
             (0..=answered).any(|version| plan.values.matches(value, number, version))
         });
-        self.damaged += u64::from(!is_older);
+        counts.damaged += u64::from(!is_older);
         if self.first.is_none() {
             let expected = match (answered, allowed.present) {
                 (0, _) => "nothing, as it was never written".to_string(),
@@ -106,25 +103,16 @@ impl Survivors {
         }
     }
 
-    fn lost(&self) -> u64 {
-        self.acknowledged - self.survived
-    }
-
-    pub(super) fn to_json(&self) -> Value {
-        json!({
-            "acknowledged": self.acknowledged,
-            "survived": self.survived,
-            "lost": self.lost(),
-            "damaged": self.damaged,
-            "unanswered": self.unanswered,
-            "first": self.first,
-        })
-    }
-
     pub(super) fn failure(&self, store: &str, durability: DurabilityName) -> Option<Error> {
         let may_lose = durability == DurabilityName::Buffered;
         // What a key holds that was never written, or comes back, is no loss by count.
-        let is_whole = self.first.is_none() || may_lose && self.damaged == 0;
+        let AfterKill {
+            acknowledged,
+            lost,
+            damaged,
+            ..
+        } = self.counts;
+        let is_whole = self.first.is_none() || may_lose && damaged == 0;
         if is_whole {
             return None;
         }
@@ -132,11 +120,8 @@ impl Survivors {
         Some(Error::WrongData {
             store: store.to_string(),
             what: format!(
-                "after a kill {} of {} writes that it had acknowledged as {durability} were lost, \
-                 {} keys held what nobody wrote; the first: {first}",
-                self.lost(),
-                self.acknowledged,
-                self.damaged,
+                "after a kill {lost} of {acknowledged} writes that it had acknowledged as \
+                 {durability} were lost, {damaged} keys held what nobody wrote; the first: {first}"
             ),
         })
     }

@@ -3,10 +3,10 @@
 //!
 //! Counts are sums over the rounds, also over those in which a store lost something.
 
-use serde_json::Value;
+use serde::Deserialize;
 
 use crate::adapter::DurabilityName;
-use crate::record::{Phase, Run};
+use crate::record::{AfterKill, Phase, Run};
 use crate::report::text::{duration, grouped, or_dash};
 use crate::statistics::median;
 
@@ -16,18 +16,6 @@ pub struct Recovery {
     pub seconds: Option<f64>,
     /// Where the process was killed.
     pub after_kill: Option<AfterKill>,
-}
-
-/// Writes after a kill: of each key the last that was acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AfterKill {
-    pub acknowledged: u64,
-    pub survived: u64,
-    pub lost: u64,
-    /// Keys that hold what nobody wrote.
-    pub damaged: u64,
-    /// Keys with a write that was asked for and not answered: either is right.
-    pub unanswered: u64,
 }
 
 impl Recovery {
@@ -44,13 +32,13 @@ impl Recovery {
             .clone()
             .filter_map(|run| run.extra.get("after_kill"))
         {
+            let found = AfterKill::deserialize(found).unwrap_or_default();
             let sum: &mut AfterKill = after_kill.get_or_insert_default();
-            let count = |name: &str| found.get(name).and_then(Value::as_u64).unwrap_or(0);
-            sum.acknowledged += count("acknowledged");
-            sum.survived += count("survived");
-            sum.lost += count("lost");
-            sum.damaged += count("damaged");
-            sum.unanswered += count("unanswered");
+            sum.acknowledged += found.acknowledged;
+            sum.survived += found.survived;
+            sum.lost += found.lost;
+            sum.damaged += found.damaged;
+            sum.unanswered += found.unanswered;
         }
         reopened.clone().next()?;
         Some(Recovery {

@@ -334,8 +334,7 @@ impl Runner<'_> {
             }
         }
         for run in &mut report.runs {
-            run.extra
-                .insert("point".to_string(), point.label.clone().into());
+            run.tell("point", &point.label);
         }
         self.report.machine = report.machine;
         self.report.runs.extend(report.runs);

@@ -22,7 +22,7 @@ use kvzone_core::error::{Error, Result};
 use kvzone_core::job::{Job, Load, Until};
 use kvzone_core::record::{Report, Run, SCHEMA, Status};
 use kvzone_core::statistics::rounds;
-use kvzone_core::workload;
+use kvzone_core::workload::{self, Mix};
 
 use crate::place::{self, Disk, RunFolder};
 use crate::run::Stage;
@@ -312,7 +312,7 @@ fn room_needed(load: &Load) -> u64 {
         return ((data + entries * 32) as f64 * COPIES) as u64 + ROOM_BESIDE;
     }
     let mix = workload::find(&load.workload).and_then(|workload| driver::mix(load, workload));
-    let writes = mix.is_ok_and(|mix| mix.iter().any(|(kind, _)| kind.writes()));
+    let writes = mix.is_ok_and(|mix| mix.writes());
     let again = match load.until {
         Until::Operations(count) if writes => count,
         _ => 0,

@@ -7,7 +7,7 @@ use kvzone_core::calibration::Memory;
 use kvzone_core::driver::run_job;
 use kvzone_core::error::Error;
 use kvzone_core::job::{Job, Load, SizeChoice, Until};
-use kvzone_core::workload;
+use kvzone_core::workload::{self, Mix};
 
 use super::all;
 use super::conformance::request_for;
@@ -67,7 +67,7 @@ fn all_stores_that_are_found_return_the_same() {
                 value_bytes,
                 until: Until::Operations(3_000),
                 threads,
-                batch: if workload.only_writes() { 7 } else { 1 },
+                batch: if workload.mix.reads() { 1 } else { 7 },
                 rate: None,
                 popularity: None,
                 verify_every: 1,

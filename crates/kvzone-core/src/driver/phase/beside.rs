@@ -120,7 +120,7 @@ pub(super) fn add(
         _ => "writers",
     };
     for (name, value) in extra {
-        result.extra.insert(format!("{whose}_{name}"), value);
+        result.tell(&format!("{whose}_{name}"), value);
     }
     Ok(())
 }
