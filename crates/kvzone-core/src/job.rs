@@ -34,27 +34,21 @@ pub struct Job {
     pub cold: bool,
     /// Read every key once before the measured phase, so that every store has
     /// in memory what it keeps there.
-    #[serde(default)]
     pub warm: bool,
     /// Open again after the run, and measure how long it takes.
     pub reopen: Option<After>,
     /// The store was killed while it was written to (the first half of
     /// [`After::Kill`]): open it, and look at what it kept.
-    #[serde(default)]
     pub after_kill: bool,
     /// Let the store give space back between load and run, as a phase of its
     /// own.
-    #[serde(default)]
     pub compact: bool,
-    #[serde(default)]
     pub record: Option<PathBuf>,
     /// Tells apart several jobs of one store in one campaign; `variant` in the
     /// report's `extra`.
-    #[serde(default)]
     pub variant: Option<String>,
     pub load: Load,
     /// Steps that follow the load, in order, in place of the load's own mix.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
 }
 
@@ -88,7 +82,6 @@ pub struct Load {
     pub seed: u64,
     /// Entries that the store holds after its load.
     pub keys: u64,
-    #[serde(default)]
     pub key_source: KeySource,
     /// Bytes of a key. With a source of its own, that source's own sizes
     /// unless it can make keys of the size that is asked for here.
@@ -101,44 +94,33 @@ pub struct Load {
     pub batch: u32,
     /// Entries of the smallest batch, where each batch's number is drawn from
     /// here to `batch`; None where all batches have the same.
-    #[serde(default)]
     pub batch_least: Option<u32>,
     /// Operations a second over all threads: an open loop, in which latency
     /// is measured from the intended start. None: as fast as it goes.
     pub rate: Option<f64>,
     /// Operations of an open loop are due as a Poisson process has arrivals, and not at equal
     /// distances.
-    #[serde(default)]
     pub poisson: bool,
     /// An open loop ends when it is so many seconds behind: its rate is not reached.
-    #[serde(default)]
     pub give_up: Option<f64>,
     /// Threads for each kind of operation of the mix; together they are `threads`.
     /// None: each thread issues all kinds.
-    #[serde(default)]
     pub kind_threads: Option<Vec<(OperationKind, u32)>>,
     /// Requests that each thread has in flight; None: each call is waited for.
-    #[serde(default)]
     pub queue: Option<u32>,
     /// Threads that take the requests from queues and call the store; None: the store's own
     /// asynchronous interface, or a few where it has none.
-    #[serde(default)]
     pub workers: Option<u32>,
     /// In place of a rate: the highest at which a latency is kept is looked for.
-    #[serde(default)]
     pub latency_target: Option<LatencyTarget>,
     /// Threads that do one thing alone beside those that count.
-    #[serde(default)]
     pub beside: Option<Beside>,
     /// Operations of workload `mixed` with their weights, in place of its own.
-    #[serde(default)]
     pub mix: Option<Vec<(OperationKind, u32)>>,
     /// How many inserts of its thread lie between a key's insertion and its
     /// deletion, where both happen; None: the oldest go first.
-    #[serde(default)]
     pub lifetime: Option<SizeChoice>,
     /// Entries that a scan visits at most, in place of 1 to 100.
-    #[serde(default)]
     pub scan_entries: Option<SizeChoice>,
     /// Overrides the workload's own choice of keys.
     pub popularity: Option<Popularity>,
@@ -148,11 +130,9 @@ pub struct Load {
     /// Share of a value's bytes that compress away, 0 to 1.
     pub compressible: f64,
     /// A file with bytes that values are pieces of, in place of made-up ones.
-    #[serde(default)]
     pub value_sample: Option<PathBuf>,
     /// What is replayed, where the workload is a trace: it decides keys, sizes and
     /// operations.
-    #[serde(default)]
     pub trace: Option<Box<Replayed>>,
 }
 
