@@ -63,11 +63,6 @@ impl Values {
                 load.value_bytes.largest()
             )));
         }
-        if load.value_bytes.smallest() > load.value_bytes.largest() {
-            return Err(Error::Usage(
-                "value size: a range goes from the smaller to the larger".to_string(),
-            ));
-        }
         if !(0.0..=1.0).contains(&load.compressible) {
             return Err(Error::Usage(format!(
                 "compressible share {}: it is from 0 to 1",
@@ -142,10 +137,9 @@ impl Values {
         format!("{bytes} bytes, {whole}, of key number {number}, version {version}")
     }
 
-    pub fn append(&self, number: u64, version: u64, values: &mut Vec<u8>) -> usize {
+    pub fn append(&self, number: u64, version: u64, values: &mut Vec<u8>) {
         let size = self.value_bytes(number, version);
         self.append_of_size(number, version, size, values);
-        size
     }
 
     /// Appends a value of a size that its job does not choose, but no larger than

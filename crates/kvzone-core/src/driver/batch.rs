@@ -1,6 +1,6 @@
 //! Changes that go to a store in one call.
 
-use super::block::{Block, Operation};
+use super::block::Operation;
 use crate::adapter::Change;
 use crate::values::Values;
 use crate::versions::Versions;
@@ -9,46 +9,60 @@ use crate::workload::OperationKind;
 #[derive(Debug, Default)]
 pub struct Batch {
     values: Vec<u8>,
-    ends: Vec<usize>,
+    /// Where the value of each change ends; none of a deletion.
+    ends: Vec<Option<usize>>,
 }
 
 impl Batch {
-    /// Puts the values of these operations together; their writes begin.
-    pub fn compose(&mut self, operations: &[Operation], values: &Values, versions: &Versions) {
+    pub fn clear(&mut self) {
         self.values.clear();
         self.ends.clear();
+    }
+
+    /// Adds a put whose value is what this appends.
+    pub fn put(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
+        append(&mut self.values);
+        self.ends.push(Some(self.values.len()));
+    }
+
+    pub fn delete(&mut self) {
+        self.ends.push(None);
+    }
+
+    /// Bytes of its values.
+    pub fn value_bytes(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Puts the values of these operations together; their writes begin.
+    pub fn compose(&mut self, operations: &[Operation], values: &Values, versions: &Versions) {
+        self.clear();
         for operation in operations {
             let number = operation.number;
             if operation.kind == OperationKind::Delete {
                 versions.begin_delete(number);
+                self.delete();
             } else {
                 let version = versions.begin_put(number);
-                values.append(number, version, &mut self.values);
+                self.put(|all| values.append(number, version, all));
             }
-            self.ends.push(self.values.len());
         }
     }
 
-    /// The changes of the operations that it was composed of, and their bytes.
-    pub fn changes<'b>(
-        &'b self,
-        block: &'b Block,
-        operations: &[Operation],
-    ) -> (Vec<Change<'b>>, u64) {
-        let mut start = 0;
-        let mut bytes = 0;
-        let change = |(operation, &end): (&Operation, &usize)| {
-            let key = block.key(operation);
+    /// The changes, whose keys are these, and their bytes.
+    pub fn changes<'b>(&'b self, keys: impl Iterator<Item = &'b [u8]>) -> (Vec<Change<'b>>, u64) {
+        let (mut start, mut bytes) = (0, 0);
+        let change = |(key, end): (&'b [u8], &Option<usize>)| {
+            bytes += key.len() as u64;
+            let Some(end) = *end else {
+                return Change::Delete { key };
+            };
             let value = &self.values[start..end];
             start = end;
-            bytes += (key.len() + value.len()) as u64;
-            if operation.kind == OperationKind::Delete {
-                Change::Delete { key }
-            } else {
-                Change::Put { key, value }
-            }
+            bytes += value.len() as u64;
+            Change::Put { key, value }
         };
-        let changes = operations.iter().zip(&self.ends).map(change).collect();
+        let changes = keys.zip(&self.ends).map(change).collect();
         (changes, bytes)
     }
 }

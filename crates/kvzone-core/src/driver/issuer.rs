@@ -378,7 +378,8 @@ impl<'a> Issuer<'a> {
         } = self.issue;
         let operations = &gathering.block.operations;
         gathering.batch.compose(operations, values, versions);
-        let (changes, bytes) = gathering.batch.changes(&gathering.block, operations);
+        let keys = operations.iter().map(|of| gathering.block.key(of));
+        let (changes, bytes) = gathering.batch.changes(keys);
         let due = self.due();
         if due.is_some_and(|due| !self.wait_for(due)) {
             return Ok(true);

@@ -187,7 +187,8 @@ impl Writer<'_> {
         } = self.work.plan;
         self.batch.compose(&self.block.operations, values, versions);
         self.note()?;
-        let (changes, _) = self.batch.changes(&self.block, &self.block.operations);
+        let keys = self.block.operations.iter().map(|of| self.block.key(of));
+        let (changes, _) = self.batch.changes(keys);
         match changes[..] {
             [Change::Put { key, value }] => self.session.put(key, value)?,
             [Change::Delete { key }] => self.session.delete(key)?,

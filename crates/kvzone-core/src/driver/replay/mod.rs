@@ -34,13 +34,14 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 
 use self::player::{Expected, Play, Player};
-use self::steps::{Source, Step, Steps};
+use self::steps::{Source, Steps};
+use super::batch::Batch;
 use super::clock::Clock;
 use super::issuer::Issued;
 use super::phase::{Counter, Signals, begin_together};
 use super::recorder::Recorder;
 use super::result::{PhaseResult, Together};
-use crate::adapter::{Adapter, Change, OpenStore, Session};
+use crate::adapter::{Adapter, OpenStore};
 use crate::error::{Error, Result};
 use crate::job::{Load, Replayed, SizeChoice, Until};
 use crate::record::Phase;
@@ -97,30 +98,32 @@ impl<'a> Replay<'a> {
         let mut session = store.clone().session()?;
         let mut recorder = Recorder::new(&[OperationKind::Insert], false)?;
         let clock = Clock::start();
-        let mut batch = LoadBatch::default();
+        let mut batch = Batch::default();
         let mut written = 0;
         let mut failure = None;
         let (mut steps, mut source) = (Steps::default(), Source::loads(self.trace)?);
         while failure.is_none() && source.fill(&mut steps)? {
             let last = steps.all.len() - 1;
+            let mut first = 0;
             for (at, step) in steps.all.iter().enumerate() {
-                batch.add(step, &self.values);
-                if at < last && batch.values.len() < LOAD_BATCH_BYTES {
+                let (number, size) = (step.number, step.value_bytes as usize);
+                batch.put(|all| self.values.append_of_size(number, step.version, size, all));
+                if at < last && batch.value_bytes() < LOAD_BATCH_BYTES {
                     continue;
                 }
+                let own = steps.all[first..=at].iter();
+                let (changes, bytes) = batch.changes(own.map(|step| &steps.keys[step.key.clone()]));
                 let start = clock.now();
-                let wrote = batch.write(&steps, &mut *session);
-                let end = clock.now();
-                match wrote {
-                    Ok((entries, bytes)) => {
-                        recorder.record(OperationKind::Insert, end - start, end, entries);
-                        written += bytes;
-                    }
-                    Err(error) => {
-                        failure = Some(error);
-                        break;
-                    }
+                failure = session.write(&changes).err();
+                if failure.is_some() {
+                    break;
                 }
+                let end = clock.now();
+                let entries = changes.len() as u64;
+                recorder.record(OperationKind::Insert, end - start, end, entries);
+                written += bytes;
+                first = at + 1;
+                batch.clear();
             }
             progress(recorder.operations());
         }
@@ -172,14 +175,13 @@ impl<'a> Replay<'a> {
         let mut result = self.described(found.result);
         let hashed = self.hashes(adapter) && result.failure.is_none();
         result.result_hash = hashed.then(|| format!("{:016x}", found.hash));
-        let extra = &mut result.extra;
-        extra.insert("reads_verified".to_string(), json!(found.verified));
+        result.tell("reads_verified", found.verified);
         if self.needs_order() {
-            extra.insert("entries_scanned".to_string(), json!(found.scanned));
+            result.tell("entries_scanned", found.scanned);
         }
         if self.trace.speed.is_some() {
             let behind = found.most_overdue as f64 / 1e9;
-            extra.insert("most_seconds_behind".to_string(), json!(behind));
+            result.tell("most_seconds_behind", behind);
         }
         Ok(result)
     }
@@ -211,9 +213,8 @@ impl<'a> Replay<'a> {
         let contents = self.contents(result.phase);
         (result.live_user_bytes, result.live_keys) = (contents.bytes, contents.entries);
         let speed = self.trace.speed.map_or(json!("full"), Value::from);
-        let told = [("trace", json!(self.trace.path)), ("trace_speed", speed)];
-        let told = told.map(|(name, value)| (name.to_string(), value));
-        result.extra.extend(told);
+        result.tell("trace", &self.trace.path);
+        result.tell("trace_speed", speed);
         result
     }
 }
@@ -245,38 +246,4 @@ fn check(load: &Load, trace: &Replayed) -> Result<()> {
         return Ok(());
     };
     Err(Error::Usage(format!("{}: {refused}", trace.path.display())))
-}
-
-#[derive(Debug, Default)]
-struct LoadBatch {
-    values: Vec<u8>,
-    /// Where each key stands among the steps', and where its value ends.
-    ends: Vec<(std::ops::Range<usize>, usize)>,
-}
-
-impl LoadBatch {
-    fn add(&mut self, step: &Step, values: &Values) {
-        let size = step.value_bytes as usize;
-        values.append_of_size(step.number, step.version, size, &mut self.values);
-        self.ends.push((step.key.clone(), self.values.len()));
-    }
-
-    /// Writes it, and empties it; answers its entries and bytes.
-    fn write(&mut self, steps: &Steps, session: &mut dyn Session) -> Result<(u64, u64)> {
-        let mut start = 0;
-        let mut bytes = 0;
-        let change = |(key, end): &(std::ops::Range<usize>, usize)| {
-            let value = &self.values[start..*end];
-            let key = &steps.keys[key.clone()];
-            start = *end;
-            bytes += (key.len() + value.len()) as u64;
-            Change::Put { key, value }
-        };
-        let changes: Vec<Change<'_>> = self.ends.iter().map(change).collect();
-        session.write(&changes)?;
-        let entries = changes.len() as u64;
-        self.ends.clear();
-        self.values.clear();
-        Ok((entries, bytes))
-    }
 }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::steps::{Act, Source, Step, Steps};
-use crate::adapter::{Change, Session};
+use crate::adapter::Session;
+use crate::driver::batch::Batch;
 use crate::driver::clock::Clock;
 use crate::driver::issuer::Issued;
 use crate::driver::phase::Issues;
@@ -66,7 +67,7 @@ pub(super) struct Player<'a> {
     /// What the last get returned, and whether there was something.
     value: Vec<u8>,
     found: bool,
-    batched: Vec<u8>,
+    batch: Batch,
     issued: Issued,
 }
 
@@ -87,7 +88,7 @@ impl<'a> Player<'a> {
             session,
             value: Vec::new(),
             found: false,
-            batched: Vec::new(),
+            batch: Batch::default(),
             issued: Issued::nothing(recorder),
         }
     }
@@ -103,24 +104,18 @@ impl<'a> Player<'a> {
                     continue;
                 }
                 let changes = self.compose(step, &steps);
-                // Nothing is due later than now in a closed loop.
-                let due = match self.play.speed {
-                    Some(speed) => Some(self.due(step.at, speed)),
-                    None if changes.is_empty() => None,
-                    None => {
-                        start = self.clock.now();
-                        None
-                    }
-                };
-                if let Some(due) = due {
-                    if !self.wait_for(due) {
-                        return Ok(());
-                    }
+                let due = self.play.speed.map(|speed| self.due(step.at, speed));
+                if due.is_some_and(|due| !self.wait_for(due)) {
+                    return Ok(());
+                }
+                // In a closed loop a call begins where the last one ended, but for a batch
+                // that was put together.
+                if due.is_some() || changes > 0 {
                     start = self.clock.now();
                 }
-                self.call(step, &steps, &changes)?;
+                self.call(step, &steps)?;
                 let end = self.clock.now();
-                self.record(step, (due, start, end), changes.len());
+                self.record(step, (due, start, end), changes);
                 self.look(step, &steps)?;
                 start = self.clock.now();
                 if end >= self.play.deadline || self.is_stopped() {
@@ -164,25 +159,26 @@ impl<'a> Player<'a> {
         self.play.progress.store(operations, Ordering::Relaxed);
     }
 
-    /// Puts the values of a batch together: where each of them ends.
-    fn compose(&mut self, step: &Step, steps: &Steps) -> Vec<usize> {
+    /// Puts the values of a batch together; answers how many changes it has.
+    fn compose(&mut self, step: &Step, steps: &Steps) -> usize {
         let Act::Batch(changes) = &step.act else {
-            return Vec::new();
+            return 0;
         };
-        self.batched.clear();
-        let mut ends = Vec::with_capacity(changes.len());
+        let values = self.play.values;
+        self.batch.clear();
         for change in &steps.changes[changes.clone()] {
-            if let Some(bytes) = change.value_bytes {
-                let (number, version) = (change.number, change.version);
-                let values = self.play.values;
-                values.append_of_size(number, version, bytes as usize, &mut self.batched);
-            }
-            ends.push(self.batched.len());
+            let Some(bytes) = change.value_bytes else {
+                self.batch.delete();
+                continue;
+            };
+            let (number, version, size) = (change.number, change.version, bytes as usize);
+            self.batch
+                .put(|all| values.append_of_size(number, version, size, all));
         }
-        ends
+        changes.len()
     }
 
-    fn call(&mut self, step: &Step, steps: &Steps, ends: &[usize]) -> Result<()> {
+    fn call(&mut self, step: &Step, steps: &Steps) -> Result<()> {
         let key = &steps.keys[step.key.clone()];
         let issued = &mut self.issued;
         match &step.act {
@@ -218,19 +214,10 @@ impl<'a> Player<'a> {
                 }
             }
             Act::Batch(changes) => {
-                let mut start = 0;
-                let change = |(change, &end): (&super::steps::StepChange, &usize)| {
-                    let key = &steps.keys[change.key.clone()];
-                    let value = &self.batched[start..end];
-                    start = end;
-                    issued.bytes_written += (key.len() + value.len()) as u64;
-                    match change.value_bytes {
-                        Some(_) => Change::Put { key, value },
-                        None => Change::Delete { key },
-                    }
-                };
-                let changes = &steps.changes[changes.clone()];
-                let changes: Vec<Change<'_>> = changes.iter().zip(ends).map(change).collect();
+                let keys = steps.changes[changes.clone()].iter();
+                let keys = keys.map(|change| &steps.keys[change.key.clone()]);
+                let (changes, bytes) = self.batch.changes(keys);
+                issued.bytes_written += bytes;
                 self.session.write(&changes)?;
             }
         }
