@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use crate::harness::{
-    assert_has, command, folder, kvzone, matrix, read, report, run, runs, text, units, words,
+    assert_has, command, folder, kvzone, matrix, read, report, run, runs, said, text, units, words,
 };
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub fn every_field_of_the_json_is_there_for_good_and_for_broken_runs() {
         folder.path(),
         &words("--stores memory,null,crashing --workload read-random"),
     );
-    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    said(&output, 3);
     let report = report(folder.path());
     assert_eq!(report["schema"], "kvzone/1");
     assert_eq!(report["seed"], 1);
@@ -73,10 +73,9 @@ pub fn a_crash_is_named_with_its_signal_and_the_others_go_on() {
         folder.path(),
         &["--stores", "crashing,memory", "--workload", "fill-random"],
     );
-    assert_eq!(output.status.code(), Some(3));
-    let told = text(&output.stderr);
-    assert!(told.contains("crashing crashed"), "{told}");
-    assert!(told.contains("SIGABRT"), "{told}");
+    let told = said(&output, 3);
+    assert_has(&told, "crashing crashed");
+    assert_has(&told, "SIGABRT");
     let of = |store: &str| {
         let all = runs(folder.path());
         all.into_iter().find(|run| run["store"] == store).unwrap()
@@ -93,9 +92,7 @@ pub fn a_hang_is_ended_and_named_and_the_others_go_on() {
         folder.path(),
         &words("--stores hanging,memory --workload fill-random --patience 0.5"),
     );
-    assert_eq!(output.status.code(), Some(3));
-    let told = text(&output.stderr);
-    assert!(told.contains("hanging hung"), "{told}");
+    assert_has(&said(&output, 3), "hanging hung");
     let runs = runs(folder.path());
     for (store, status) in [("hanging", "hung"), ("memory", "ok")] {
         let is_told = |run: &Value| run["store"] == store && run["status"] == status;
@@ -147,8 +144,7 @@ pub fn a_file_that_cannot_be_written_is_told_before_anything_is_measured() {
     let folder = folder();
     let arguments = words("run --stores hanging --workload fill-random --json no/such/out.json");
     let output = kvzone(folder.path(), &arguments);
-    assert_eq!(output.status.code(), Some(3));
-    assert!(text(&output.stderr).contains("no/such/out.json"));
+    assert_has(&said(&output, 3), "no/such/out.json");
 }
 
 pub fn what_survives_is_told_and_a_store_that_lies_about_it_is_marked() {

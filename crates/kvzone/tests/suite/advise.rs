@@ -3,16 +3,14 @@
 
 use std::path::Path;
 
-use crate::harness::{folder, kvzone, report, run, text, words};
+use crate::harness::{assert_has, folder, kvzone, printed, report, run, said, text, words};
 
 /// Asks for advice among three of our own stores; what it printed.
 fn advise(folder: &Path, more: &[&str]) -> String {
     let mut words = vec!["advise", "--stores", "zdb,forest,wisckey", "--repeat", "1"];
     words.extend(["--shortlist", "2", "--screening-seconds", "0.05"]);
     words.extend(more);
-    let output = kvzone(folder, &words);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    text(&output.stdout)
+    printed(&kvzone(folder, &words))
 }
 
 /// What any advice has: a ranking of the stores, and the command that measures again.
@@ -30,12 +28,8 @@ fn a_workload_that_no_store_can_do_is_wrong_usage() {
     let folder = folder();
     let asked = "advise --stores zdb,alphard --mix scan=1 --keys 100 --seconds 0.05";
     let output = kvzone(folder.path(), &words(asked));
-    assert_eq!(output.status.code(), Some(2));
-    let said = text(&output.stderr);
-    assert!(
-        said.contains("none of these stores can do this workload: zdb"),
-        "{said}"
-    );
+    let expected = "none of these stores can do this workload: zdb";
+    assert_has(&said(&output, 2), expected);
     assert_eq!(text(&output.stdout), "");
 }
 
@@ -60,11 +54,8 @@ fn advice_from_a_description_a_job_file_and_a_trace() {
     is_advice(&said);
     assert!(said.contains("--job job.toml"), "{said}");
 
-    let recorded = run(
-        folder,
-        &words("--stores memory --workload ycsb-b --record t"),
-    );
-    assert!(recorded.status.success(), "{}", text(&recorded.stderr));
+    let recorded = words("--stores memory --workload ycsb-b --record t");
+    printed(&run(folder, &recorded));
     let said = advise(folder, &["--workload", "trace:t"]);
     is_advice(&said);
     assert!(said.contains("trace:t"), "{said}");

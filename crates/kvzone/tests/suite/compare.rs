@@ -1,6 +1,6 @@
 //! `kvzone compare`, as people and scripts meet it.
 
-use crate::harness::{assert_has, folder, kvzone, report, text, words};
+use crate::harness::{assert_has, folder, kvzone, printed, report, said, text, words};
 
 #[test]
 fn compare_tells_by_its_exit_status_what_became_worse() {
@@ -12,7 +12,7 @@ fn compare_tells_by_its_exit_status_what_became_worse() {
             out.json",
         ),
     );
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    printed(&made);
     let first = report(folder.path());
     let with_rate = |name: &str, rates: [f64; 5]| {
         let mut other = first.clone();
@@ -29,13 +29,12 @@ fn compare_tells_by_its_exit_status_what_became_worse() {
         arguments.extend(more);
         kvzone(folder.path(), &arguments)
     };
-    let same = compare(&["before.json"]);
-    assert!(same.status.success(), "{}", text(&same.stderr));
+    printed(&compare(&["before.json"]));
     let slower = compare(&["slower.json"]);
     assert_eq!(slower.status.code(), Some(1));
-    let printed = text(&slower.stdout);
-    assert_has(&printed, "worse");
-    assert_has(&printed, "0.50");
+    let told = text(&slower.stdout);
+    assert_has(&told, "worse");
+    assert_has(&told, "0.50");
     for more in [["--tolerance", "60"], ["--by", "p99,cpu"]] {
         let tolerant = compare(&[&["slower.json"], &more[..]].concat());
         assert!(tolerant.status.success(), "{more:?}");
@@ -50,6 +49,5 @@ fn compare_tells_by_its_exit_status_what_became_worse() {
     }
     std::fs::write(folder.path().join("cut.json"), "{\"schema\": \"kvz").unwrap();
     let cut = compare(&["cut.json"]);
-    assert_eq!(cut.status.code(), Some(2));
-    assert_has(&text(&cut.stderr), "line 1 column");
+    assert_has(&said(&cut, 2), "line 1 column");
 }

@@ -3,14 +3,13 @@
 
 use serde_json::Value;
 
-use crate::harness::{assert_has, folder, kvzone, matrix, read, text, units, words};
+use crate::harness::{assert_has, folder, kvzone, matrix, printed, read, said, text, units, words};
 
 #[test]
 fn what_was_measured_is_kept_and_gone_on_with() {
     let folder = folder();
     let stores = ["--stores", "forest,memory", "--repeat", "2"];
-    let done = matrix(folder.path(), &stores);
-    assert!(done.status.success(), "{}", text(&done.stderr));
+    printed(&matrix(folder.path(), &stores));
     let whole = units(folder.path());
     // Two stores in two rounds, and what measuring costs in one.
     assert_eq!(whole.len(), 5);
@@ -24,8 +23,7 @@ fn what_was_measured_is_kept_and_gone_on_with() {
         folder.path(),
         &["--stores", "forest", "--repeat", "2", "--resume"],
     );
-    assert_eq!(other.status.code(), Some(2));
-    let told = text(&other.stderr);
+    let told = said(&other, 2);
     assert_has(&told, "matrix.json");
     assert_has(&told, "other conditions");
     assert_eq!(
@@ -37,8 +35,8 @@ fn what_was_measured_is_kept_and_gone_on_with() {
     // A kill may cut the last line off.
     let torn = kept.join("\n") + "\n{\"program\": \"ma";
     std::fs::write(&path, torn).unwrap();
-    let resumed = matrix(folder.path(), &[&stores[..], &["--resume"]].concat());
-    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    let resumed = [&stores[..], &["--resume"]].concat();
+    printed(&matrix(folder.path(), &resumed));
     let again = units(folder.path());
     assert_eq!(again[..3], cut[..], "kept as they were");
     assert_eq!(again.len(), whole.len());
@@ -61,6 +59,5 @@ fn what_cannot_be_is_refused_before_anything_is_measured() {
         assert!(!folder.path().join("matrix.json").exists());
     }
     let refused = kvzone(folder.path(), &words("matrix --quick --budget 1KiB"));
-    assert_eq!(refused.status.code(), Some(2));
-    assert_has(&text(&refused.stderr), "1MiB at least");
+    assert_has(&said(&refused, 2), "1MiB at least");
 }

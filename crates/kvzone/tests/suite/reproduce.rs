@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::harness::{folder, kvzone, report, text, words};
+use crate::harness::{folder, kvzone, printed, report, text, words};
 use serde_json::Value;
 
 /// The output of a preset, its runs, all of which end well, and its claims.
@@ -199,11 +199,7 @@ fn every_figure_of_alphard_runs_and_all_stores_answer_the_same() {
 #[test]
 fn presets_and_data_sets_are_listed_one_a_line() {
     let folder = folder();
-    let list = |what: &str| {
-        let output = kvzone(folder.path(), &["list", what]);
-        assert!(output.status.success());
-        text(&output.stdout)
-    };
+    let list = |what: &str| printed(&kvzone(folder.path(), &["list", what]));
     let presets = "zdb/table1 forestdb/fig19 wisckey/fig2 wisckey/fig15 wisckey/table1 \
                    alphard/table1 alphard/fig3 alphard/fig4";
     let sets = "paths-of-usr words-of-texts files-of-packages profile url";

@@ -1,22 +1,19 @@
 //! `kvzone run` as people and scripts run it, with stores that need no library.
 
-use std::io::Read;
 use std::process::Stdio;
 
-use crate::harness::{assert_has, command, folder, kvzone, run, runs, text, words};
+use crate::harness::{
+    assert_has, command, folder, kvzone, printed, read, run, runs, said, text, words,
+};
 use serde_json::Value;
 
 #[test]
 fn stores_take_turns_in_an_order_that_the_seed_decides() {
     let folder = folder();
     let order = |seed: &str| {
-        let stores = ["--stores", "memory,null", "--workload", "fill-sequential"];
-        let mut arguments = vec!["--repeat", "6", "--seed", seed];
-        arguments.extend(stores);
-        let mut all = vec!["run", "--keys", "100", "--json", "out.json"];
-        all.extend(arguments);
-        let output = kvzone(folder.path(), &all);
-        assert!(output.status.success(), "{}", text(&output.stderr));
+        let all = "run --stores memory,null --workload fill-sequential --keys 100 --repeat 6 \
+            --json out.json --seed";
+        printed(&kvzone(folder.path(), &[&words(all)[..], &[seed]].concat()));
         let of = |run: &Value| (run["repeat"].as_u64().unwrap(), run["store"].to_string());
         runs(folder.path()).iter().map(of).collect::<Vec<_>>()
     };
@@ -44,14 +41,7 @@ fn a_reader_that_goes_away_is_a_quiet_end() {
         .spawn()
         .unwrap();
     drop(child.stdout.take());
-    let mut said = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+    let said = said(&child.wait_with_output().unwrap(), 0);
     assert!(!said.contains("panicked"), "{said}");
 }
 
@@ -60,7 +50,7 @@ fn a_memory_limit_holds_or_the_run_says_that_it_does_not() {
     let folder = folder();
     let limited = words("--stores zdb --workload fill-random --memory 128MiB");
     let output = run(folder.path(), &limited);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    printed(&output);
     let run_of = &runs(folder.path())[0];
     if run_of["memory_limit_bytes"].is_null() {
         let said = text(&output.stderr);
@@ -77,9 +67,7 @@ fn a_memory_limit_holds_or_the_run_says_that_it_does_not() {
         --value-size 64KiB --repeat 1 --json out.json",
     );
     let output = kvzone(folder.path(), &too_large);
-    assert_eq!(output.status.code(), Some(3));
-    let said = text(&output.stderr);
-    assert_has(&said, "more than the memory limit of 32 MiB");
+    assert_has(&said(&output, 3), "more than the memory limit of 32 MiB");
     assert_eq!(runs(folder.path())[0]["status"], "crashed");
 }
 
@@ -90,8 +78,8 @@ fn the_page_is_one_file_that_links_to_nothing() {
         folder.path(),
         &words("--stores memory,zdb --workload fill-random,ycsb-a --html out.html"),
     );
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let page = std::fs::read_to_string(folder.path().join("out.html")).unwrap();
+    let printed = printed(&output);
+    let page = read(folder.path(), "out.html");
     for part in [
         "class=\"chart\"",
         "fill-random",
@@ -104,7 +92,6 @@ fn the_page_is_one_file_that_links_to_nothing() {
     for outside in ["src=", "<link", "@import", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
-    let printed = text(&output.stdout);
     for part in [
         "write amp",
         "p99.9",
@@ -134,9 +121,7 @@ fn several_threads_and_sizes_are_measured_apart_and_written_as_lines() {
     let folder = folder();
     let sweep = words("--threads 1,2 --value-size 10,20-30 --csv out.csv");
     let what = words("--stores memory --workload read-random --markdown out.md");
-    let output = run(folder.path(), &[&what[..], &sweep].concat());
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let printed = text(&output.stdout);
+    let printed = printed(&run(folder.path(), &[&what[..], &sweep].concat()));
     for part in [
         "16 + 10 bytes",
         "16 + 25 bytes",
@@ -150,7 +135,7 @@ fn several_threads_and_sizes_are_measured_apart_and_written_as_lines() {
         .lines()
         .filter(|line| line.contains("┆ value bytes ┆"));
     assert_eq!(head.count(), 1, "{printed}");
-    let csv = std::fs::read_to_string(folder.path().join("out.csv")).unwrap();
+    let csv = read(folder.path(), "out.csv");
     let mut lines = csv.lines();
     let names: Vec<&str> = lines.next().unwrap().split(',').collect();
     let at = |name: &str| names.iter().position(|it| *it == name).unwrap();
@@ -172,7 +157,7 @@ fn several_threads_and_sizes_are_measured_apart_and_written_as_lines() {
             run["latency_ns"]["p99"].to_string()
         );
     }
-    let summary = std::fs::read_to_string(folder.path().join("out.md")).unwrap();
+    let summary = read(folder.path(), "out.md");
     let title = |title: &str| summary.matches(title).count();
     assert_eq!(title("\n## read-random\n"), 1, "{summary}");
     assert_eq!(title("\n**threads 2, value bytes 25**\n"), 1, "{summary}");

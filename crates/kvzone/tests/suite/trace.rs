@@ -2,21 +2,19 @@
 
 use std::path::Path;
 
-use crate::harness::{assert_has, folder, kvzone, run, runs, text, words};
+use crate::harness::{assert_has, folder, kvzone, printed, run, runs, said, text, words};
 use serde_json::Value;
 
 fn record(folder: &Path, workload: &str, more: &[&str]) {
     let mut words = vec!["--stores", "memory", "--workload", workload];
     words.extend(["--record", "t", "--seed", "5"]);
     words.extend(more);
-    let output = run(folder, &words);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    printed(&run(folder, &words));
 }
 
 fn shown(folder: &Path) -> Value {
-    let output = kvzone(folder, &["trace", "show", "--json", "t"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    let shown = printed(&kvzone(folder, &["trace", "show", "--json", "t"]));
+    serde_json::from_str(&shown).unwrap()
 }
 
 /// Replays it; the runs of the measured phase.
@@ -24,8 +22,7 @@ fn replay(folder: &Path, stores: &str, more: &[&str]) -> Vec<Value> {
     let mut words = vec!["--stores", stores, "--workload", "trace:t"];
     words.extend(["--verify-every", "1"]);
     words.extend(more);
-    let output = run(folder, &words);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    printed(&run(folder, &words));
     let all = runs(folder).into_iter();
     all.filter(|run| run["phase"] == "run").collect()
 }
@@ -99,8 +96,7 @@ fn at_a_speed_latency_counts_from_the_recorded_moment() {
         "put,a,10,0\nget,a,10,0\nget,a,10,10000000\n",
     )
     .unwrap();
-    let output = kvzone(folder, &["trace", "import", "text", "t"]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    printed(&kvzone(folder, &["trace", "import", "text", "t"]));
     for (speed, at_least) in [("original", 0.01), ("0.5x", 0.02)] {
         let found = replay(folder, "memory", &["--speed", speed]);
         assert!(found[0]["seconds"].as_f64().unwrap() >= at_least, "{speed}");
@@ -121,7 +117,7 @@ fn text_of_others_is_imported_and_what_was_read_first_is_there() {
     )
     .unwrap();
     let words = ["trace", "import", "--format", "twitter", "text", "t"];
-    assert!(kvzone(folder, &words).status.success());
+    printed(&kvzone(folder, &words));
     let summary = shown(folder);
     assert_eq!(summary["found_first"]["entries"], 1);
     assert_eq!(summary["threads"], 2);
@@ -134,8 +130,7 @@ fn text_of_others_is_imported_and_what_was_read_first_is_there() {
 
     std::fs::write(folder.join("text"), "put,a,1\nput,a\n").unwrap();
     let output = kvzone(folder, &["trace", "import", "text", "t"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert_has(&text(&output.stderr), "text: line 2");
+    assert_has(&said(&output, 2), "text: line 2");
 }
 
 #[test]
@@ -148,8 +143,7 @@ fn a_damaged_trace_is_an_error_with_its_offset_and_can_be_rescued() {
     bytes[at] ^= 1;
     std::fs::write(folder.join("t"), &bytes).unwrap();
     let output = run(folder, &["--stores", "memory", "--workload", "trace:t"]);
-    assert_eq!(output.status.code(), Some(3));
-    let words = text(&output.stderr);
+    let words = said(&output, 3);
     assert_has(&words, "checksum");
     assert_has(&words, "offset");
     assert!(words.contains("kvzone trace rescue"), "{words}");
@@ -160,8 +154,7 @@ fn a_damaged_trace_is_an_error_with_its_offset_and_can_be_rescued() {
     // Nothing behind the header is whole.
     std::fs::write(folder.join("t"), &bytes[..64]).unwrap();
     let output = kvzone(folder, &["trace", "rescue", "t", "r"]);
-    assert_eq!(output.status.code(), Some(3));
-    assert_has(&text(&output.stderr), "no record is whole");
+    assert_has(&said(&output, 3), "no record is whole");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::harness::{assert_has, folder, kvzone, run, runs, text, words};
+use crate::harness::{assert_has, folder, kvzone, printed, run, runs, said, text, words};
 
 #[test]
 fn unknown_names_offer_the_nearest_and_are_wrong_usage() {
@@ -23,8 +23,7 @@ fn unknown_names_offer_the_nearest_and_are_wrong_usage() {
         ),
     ] {
         let output = run(folder.path(), &words(&format!("--stores {asked}")));
-        assert_eq!(output.status.code(), Some(2), "{asked:?}");
-        assert_has(&text(&output.stderr), near);
+        assert_has(&said(&output, 2), near);
         assert_eq!(text(&output.stdout), "");
     }
 }
@@ -56,8 +55,7 @@ fn a_disk_without_room_is_refused_before_anything_is_written() {
         folder.path(),
         &words("run --stores memory --workload fill-random --keys 1G --value-size 1MiB"),
     );
-    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
-    assert_has(&text(&output.stderr), "are free");
+    assert_has(&said(&output, 3), "are free");
 }
 
 #[test]
@@ -67,11 +65,10 @@ fn what_no_store_can_do_is_unsupported_and_what_one_can_is_done() {
         folder.path(),
         &["--stores", "memory", "--workload", "read-random", "--cold"],
     );
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    said(&output, 2);
     assert_eq!(runs(folder.path())[0]["status"], "unsupported");
     let stores = words("--stores memory,zdb --workload read-random --cold");
-    let output = run(folder.path(), &stores);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    printed(&run(folder.path(), &stores));
     let cold = runs(folder.path())
         .into_iter()
         .find(|run| run["store"] == "zdb" && run["phase"] == "run")
@@ -89,18 +86,14 @@ fn a_job_file_and_the_command_line_add_up() {
     let job = "stores = [\"memory\"]\nworkload = \"fill-random\"\nkeys = 300\nrepeat = 2\n";
     std::fs::write(folder.path().join("job.toml"), job).unwrap();
     let arguments = words("run --job job.toml --repeat 1 --json out.json");
-    let output = kvzone(folder.path(), &arguments);
-    assert!(output.status.success(), "{}", text(&output.stderr));
+    printed(&kvzone(folder.path(), &arguments));
     let runs = runs(folder.path());
     assert_eq!(runs.len(), 1);
     assert_eq!(runs[0]["keys"], 300);
     std::fs::write(folder.path().join("job.toml"), "keyz = 3\n").unwrap();
     let output = kvzone(folder.path(), &arguments);
-    assert_eq!(output.status.code(), Some(2));
-    assert_has(
-        &text(&output.stderr),
-        "job job.toml:1:1: there is no option \"keyz\"",
-    );
+    let expected = "job job.toml:1:1: there is no option \"keyz\"";
+    assert_has(&said(&output, 2), expected);
 }
 
 #[test]
@@ -108,9 +101,7 @@ fn more_keys_than_memory_has_room_for_are_refused_before_anything_is_made_of_the
     let folder = folder();
     let options = words("--stores zdb --workload fill-random --keys 1000G");
     let output = kvzone(folder.path(), &[&["run"], &options[..]].concat());
-    assert_eq!(output.status.code(), Some(3));
-    let words = text(&output.stderr);
-    assert!(words.contains("find memory in this machine"), "{words}");
+    assert_has(&said(&output, 3), "find memory in this machine");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
