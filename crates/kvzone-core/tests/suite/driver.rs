@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::load;
 use crate::lying::{Lie, Lying};
 use kvzone_core::adapter::{Adapter, DurabilityName, OpenStore};
 use kvzone_core::calibration::{Memory, Null};
@@ -17,15 +18,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 fn job(folder: &TempDir, workload: &str) -> Job {
-    let load = Load {
-        workload: workload.to_string(),
-        seed: 7,
-        keys: 2_000,
-        until: Until::Operations(4_000),
-        verify_every: 1,
-        ..Load::default()
-    };
-    Job::new("memory", folder.path(), load)
+    Job::new("memory", folder.path(), load(workload))
 }
 
 fn run(adapter: &dyn Adapter, workload: &str, change: impl Fn(&mut Job)) -> Vec<PhaseResult> {

@@ -8,3 +8,17 @@ mod kill;
 mod lying;
 mod paper_workloads;
 mod queue;
+
+use kvzone_core::job::{Load, Until};
+
+/// So little work that it takes no time, and all that is read is verified.
+fn load(workload: &str) -> Load {
+    Load {
+        workload: workload.to_string(),
+        seed: 7,
+        keys: 2_000,
+        until: Until::Operations(4_000),
+        verify_every: 1,
+        ..Load::default()
+    }
+}

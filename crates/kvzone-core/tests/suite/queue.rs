@@ -178,12 +178,8 @@ fn run(adapter: &dyn Adapter, load: Load) -> Result<PhaseResult> {
 
 fn load(workload: &str, queue: Option<u32>) -> Load {
     Load {
-        workload: workload.to_string(),
-        keys: 2_000,
-        until: Until::Operations(4_000),
-        verify_every: 1,
         queue,
-        ..Load::default()
+        ..crate::load(workload)
     }
 }
 
