@@ -369,40 +369,32 @@ impl Chains {
 
     /// The successor of a partition is heard of.
     pub fn hear(&mut self, event: &ChainEvent, partitions: &mut Partitions) {
-        let (partition, replica) = match event {
-            ChainEvent::View(..) | ChainEvent::Left { .. } => return,
-            ChainEvent::Discarded(batches) => {
-                self.discarded += batches;
-                return;
-            }
+        match *event {
+            ChainEvent::View(..) | ChainEvent::Left { .. } => {}
+            ChainEvent::Discarded(batches) => self.discarded += batches,
             ChainEvent::Copying {
                 partition,
                 since,
                 entries,
+            } => self.copying[usize::from(partition)] = entries.map(|entries| (since, entries)),
+            ChainEvent::Acked {
+                partition,
+                since,
+                number,
             } => {
-                let copying = entries.map(|entries| (*since, entries));
-                self.copying[usize::from(*partition)] = copying;
-                return;
+                if let Some(replica) = partitions.replica(partition) {
+                    replica.acked(since, number);
+                    self.ages.acknowledge(partition, replica.acked_number());
+                    self.report(partition, partitions);
+                }
             }
-            ChainEvent::Acked { partition, .. } | ChainEvent::CaughtUp { partition, .. } => {
-                (*partition, partitions.replica(*partition))
+            ChainEvent::CaughtUp { partition, since } => {
+                if let Some(replica) = partitions.replica(partition) {
+                    replica.caught_up(since);
+                    self.report(partition, partitions);
+                }
             }
-        };
-        let Some(replica) = replica else {
-            return;
-        };
-        match event {
-            ChainEvent::Acked { since, number, .. } => {
-                replica.acked(*since, *number);
-                self.ages.acknowledge(partition, replica.acked_number());
-            }
-            ChainEvent::CaughtUp { since, .. } => replica.caught_up(*since),
-            ChainEvent::View(..)
-            | ChainEvent::Left { .. }
-            | ChainEvent::Discarded(..)
-            | ChainEvent::Copying { .. } => {}
         }
-        self.report(partition, partitions);
     }
 
     /// Tells the controller once an epoch that the successor has joined.

@@ -11,10 +11,10 @@ use super::session::Session;
 use super::syncer::{Held, Round};
 use super::{Executor, Output};
 use crate::cluster::ChainEvent;
-use crate::cluster::chains::{Answered, Feeding};
+use crate::cluster::chains::{Answered, Chains, Feeding};
 use crate::cluster::status::ChainStatus;
 use crate::commands::{Command, Failure, Outcome, WRITE};
-use crate::keyspace::partitions::Record;
+use crate::keyspace::partitions::{Partitions, Record};
 use crate::messages::{Handle, Next};
 use crate::resp::Arguments;
 use crate::resp::reply::Reply;
@@ -26,9 +26,7 @@ impl Executor {
     /// Decides once a round what the node may serve, before its commands: they came earlier.
     pub(super) fn begin_round(&mut self) {
         let now = self.server.round_begun;
-        if let (Some(chains), Some(partitions)) =
-            (&self.server.chains, &mut self.server.keyspace.partitions)
-        {
+        if let Some((chains, partitions)) = self.server.member() {
             partitions.now = now;
             partitions.is_fresh = now < chains.fresh_until;
         }
@@ -40,10 +38,7 @@ impl Executor {
             // Writes before it are those of a head, and those behind it may not be.
             _ = self.commit();
         }
-        let server = &mut self.server;
-        let (Some(chains), Some(partitions)) =
-            (&mut server.chains, &mut server.keyspace.partitions)
-        else {
+        let Some((chains, partitions)) = self.server.member() else {
             return;
         };
         let (view, fresh_until) = match event {
@@ -58,7 +53,7 @@ impl Executor {
         };
         let learned = chains.learn(view, fresh_until, partitions);
         if learned.has_won {
-            server.keyspace.forget_remembered();
+            self.server.keyspace.forget_remembered();
         }
         self.begin_round();
         let lost = self.sort(learned.lost, Called::give_up).into_iter();
@@ -89,20 +84,18 @@ impl Executor {
 
     /// A round is written: its frames go on, now or behind the sync.
     pub(super) fn hand_on(&mut self) {
-        let server = &mut self.server;
-        let (Some(chains), Some(partitions)) =
-            (&mut server.chains, &mut server.keyspace.partitions)
-        else {
+        let round = self.server.round;
+        let Some((chains, partitions)) = self.server.member() else {
             return;
         };
-        let waits = chains.take_frames(server.round, partitions);
+        let waits = chains.take_frames(round, partitions);
         if let (true, Some(syncing)) = (waits, &self.syncing) {
             let round = Round {
-                number: server.round,
+                number: round,
                 answers: Vec::new(),
                 called: Vec::new(),
                 calls: Default::default(),
-                begun: server.round_begun,
+                begun: self.server.round_begun,
             };
             syncing.held.send([Held::Round(round)]);
         }
@@ -144,28 +137,20 @@ impl Executor {
 
     /// The rounds up to one are synced.
     pub(super) fn take_synced(&mut self, round: u64) {
-        if let (Some(chains), Some(partitions)) = (
-            &mut self.server.chains,
-            &mut self.server.keyspace.partitions,
-        ) {
+        if let Some((chains, partitions)) = self.server.member() {
             chains.synced(round, partitions);
         }
     }
 
     /// The server is to stop. True if it may: no chain waits for this node to hand it over.
     pub(super) fn step_down(&mut self) -> bool {
-        match (&mut self.server.chains, &self.server.keyspace.partitions) {
-            (Some(chains), Some(partitions)) => chains.step_down(partitions),
-            _ => true,
-        }
+        let member = self.server.member();
+        member.is_none_or(|(chains, partitions)| chains.step_down(partitions))
     }
 
     /// Tells predecessors what is committed, and lets answers go that waited for it.
     pub(super) fn settle(&mut self) {
-        let server = &mut self.server;
-        let (Some(chains), Some(partitions)) =
-            (&mut server.chains, &mut server.keyspace.partitions)
-        else {
+        let Some((chains, partitions)) = self.server.member() else {
             return;
         };
         let displaced = std::mem::take(&mut chains.displaced);
@@ -194,8 +179,8 @@ impl Executor {
 
     /// An answer leaves, unless the chain has to have a batch first.
     pub(super) fn hold(&mut self, needs: Vec<(u8, u64)>, answer: Answered) -> Option<Answered> {
-        match (&mut self.server.chains, &self.server.keyspace.partitions) {
-            (Some(chains), Some(partitions)) if !needs.is_empty() => {
+        match self.server.member() {
+            Some((chains, partitions)) if !needs.is_empty() => {
                 chains.hold(needs, answer, partitions)
             }
             _ => Some(answer),
@@ -229,6 +214,11 @@ impl Unserved {
 }
 
 impl Server {
+    /// In a cluster: the chains, and the partitions of this node.
+    fn member(&mut self) -> Option<(&mut Chains, &mut Partitions)> {
+        Some((self.chains.as_mut()?, self.keyspace.partitions.as_mut()?))
+    }
+
     /// In a cluster: how this node stands.
     pub fn chain_status(&self) -> Option<ChainStatus> {
         let partitions = self.keyspace.partitions.as_ref()?;

@@ -8,14 +8,7 @@ use crate::keyspace::partitions::Frame;
 impl Link {
     /// Brings up all partitions that need the feed by one pass of it.
     pub(super) fn feed(&mut self) -> bool {
-        let wanted: Vec<(u8, u64)> = self
-            .ways
-            .iter()
-            .filter_map(|(partition, way)| match way.state {
-                State::Feeding(next) => Some((*partition, next)),
-                _ => None,
-            })
-            .collect();
+        let wanted = self.feeding();
         if wanted.is_empty() {
             self.feed = None;
             return false;
@@ -84,16 +77,8 @@ impl Link {
         if !is_certain {
             self.feed = None;
         }
-        let feeding: Vec<(u8, u64)> = self
-            .ways
-            .iter()
-            .filter_map(|(partition, way)| match way.state {
-                State::Feeding(next) => Some((*partition, next)),
-                _ => None,
-            })
-            .collect();
         let mut is_busy = false;
-        for (partition, next) in feeding {
+        for (partition, next) in self.feeding() {
             let window = self.shared.window.pull(partition, next, 0);
             let record = self.shared.history.record(partition);
             let state = match (window, record) {
@@ -133,7 +118,7 @@ impl Link {
                 }
             }
             tracing::info!(partition, to = self.to, "a copy begins");
-            self.push_copy(partition, since, &[b"BEGIN"]);
+            self.request(b"COPY", partition, since, &[b"BEGIN"]);
         }
         let Some((mut copy, since)) = self.copy.take() else {
             return false;
@@ -143,7 +128,8 @@ impl Link {
             Ok(few) if few.is_empty() => {
                 // The answer brings it to its next state.
                 self.set(partition, State::Opening);
-                self.push_copy(partition, since, &[b"END", &copy.record.encode()]);
+                let end: [&[u8]; 2] = [b"END", &copy.record.encode()];
+                self.request(b"COPY", partition, since, &end);
                 self.say_copied(partition, since, None);
             }
             Ok(few) => {
@@ -151,7 +137,7 @@ impl Link {
                 for (key, value) in &few {
                     words.extend([key.as_slice(), value.as_slice()]);
                 }
-                self.push_copy(partition, since, &words);
+                self.request(b"COPY", partition, since, &words);
                 self.say_copied(partition, since, Some(copy.progress()));
                 self.copy = Some((copy, since));
             }
@@ -169,12 +155,5 @@ impl Link {
             since,
             entries,
         });
-    }
-
-    fn push_copy(&mut self, partition: u8, since: u64, words: &[&[u8]]) {
-        let (place, since) = (partition.to_string(), since.to_string());
-        let first: [&[u8]; 3] = [b"COPY", place.as_bytes(), since.as_bytes()];
-        let all: Vec<&[u8]> = first.into_iter().chain(words.iter().copied()).collect();
-        self.push(&all);
     }
 }

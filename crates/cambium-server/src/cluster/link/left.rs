@@ -41,11 +41,11 @@ impl Link {
                 left.ask_from = again;
                 let mut position = Vec::new();
                 left.position.encode(&mut position);
-                requests.push((partition.to_string(), left.epoch.to_string(), position));
+                requests.push((*partition, left.epoch, position));
             }
         }
         for (partition, epoch, position) in requests {
-            self.push(&[b"LEFT", partition.as_bytes(), epoch.as_bytes(), &position]);
+            self.request(b"LEFT", partition, epoch, &[&position]);
         }
     }
 }

@@ -404,8 +404,7 @@ impl Link {
             let way = &self.ways[partition];
             match way.state {
                 State::Closed(not_before) if not_before <= now => {
-                    let (since, place) = (way.of.since.to_string(), partition.to_string());
-                    self.push(&[b"OPEN", place.as_bytes(), since.as_bytes()]);
+                    self.request(b"OPEN", *partition, way.of.since, &[]);
                     self.set(*partition, State::Opening);
                 }
                 State::Following(next, is_told) => {
@@ -477,22 +476,29 @@ impl Link {
         Ok(())
     }
 
-    fn push(&mut self, words: &[&[u8]]) {
+    /// Sends a request about a partition; `number` is a `since` or an epoch.
+    fn request(&mut self, word: &[u8], partition: u8, number: u64, rest: &[&[u8]]) {
         if let Some((connection, _)) = &mut self.connection {
-            let all: Vec<&[u8]> = [&b"CAMBIUM.CHAIN"[..]]
-                .into_iter()
-                .chain(words.iter().copied())
-                .collect();
+            let (place, number) = (partition.to_string(), number.to_string());
+            let mut all = vec![b"CAMBIUM.CHAIN", word, place.as_bytes(), number.as_bytes()];
+            all.extend(rest);
             connection.push(&all);
         }
     }
 
     fn append(&mut self, frame: &Frame) {
-        let Some(way) = self.ways.get(&frame.partition) else {
-            return;
+        if let Some(way) = self.ways.get(&frame.partition) {
+            self.request(b"APPEND", frame.partition, way.of.since, &[&frame.bytes]);
+        }
+    }
+
+    /// Partitions that the feed brings up, and the number that each needs next.
+    fn feeding(&self) -> Vec<(u8, u64)> {
+        let next = |(partition, way): (&u8, &Way)| match way.state {
+            State::Feeding(next) => Some((*partition, next)),
+            _ => None,
         };
-        let (place, since) = (frame.partition.to_string(), way.of.since.to_string());
-        self.push(&[b"APPEND", place.as_bytes(), since.as_bytes(), &frame.bytes]);
+        self.ways.iter().filter_map(next).collect()
     }
 
     fn follow(&mut self, partition: u8, next: u64, is_told: bool) -> bool {
