@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use cambium::checksum::crc32c_append;
 use cambium::{KeyKind, UnixMillis, limits};
+use serde::{Deserialize, Serialize};
 
 const MAGIC: &[u8; 8] = b"CAMBDUMP";
 /// The version written, and the newest read.
@@ -44,7 +45,7 @@ pub struct DumpWriter<W: Write> {
 }
 
 /// How far a dump was written or read: all that is needed to go on from there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DumpState {
     /// Bytes from the start.
     pub offset: u64,
@@ -55,6 +56,7 @@ pub struct DumpState {
     /// The checksum of the part before it.
     pub checksum: u32,
     /// The namespace of the entries that follow; `None` is the default one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<Arc<str>>,
 }
 

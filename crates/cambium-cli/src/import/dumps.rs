@@ -2,7 +2,7 @@
 
 use cambium::KeyKind;
 
-use crate::dump::{DumpError, DumpReader, DumpState};
+use crate::dump::{DumpError, DumpReader};
 use crate::failure::Failure;
 use crate::import::position::Position;
 use crate::import::source::{Input, Item, Source, elsewhere};
@@ -48,36 +48,16 @@ impl Source for DumpSource {
     }
 
     fn position(&self) -> Option<Position> {
-        let state = self.reader.whole();
-        Some(Position::Dump {
-            offset: state.offset,
-            entries: state.entries,
-            bytes: state.bytes,
-            checksum: state.checksum,
-            namespace: state.namespace.as_deref().map(str::to_string),
-        })
+        Some(Position::Dump(self.reader.whole().clone()))
     }
 
     fn resume(&mut self, position: &Position) -> Result<(), Failure> {
-        let Position::Dump {
-            offset,
-            entries,
-            bytes,
-            checksum,
-            namespace,
-        } = position
-        else {
+        let Position::Dump(state) = position else {
             return Err(elsewhere());
         };
         let taken = self.reader.whole().offset;
-        self.reader.input().move_to(*offset, taken)?;
-        self.reader.resume(DumpState {
-            offset: *offset,
-            entries: *entries,
-            bytes: *bytes,
-            checksum: *checksum,
-            namespace: namespace.as_deref().map(Into::into),
-        });
+        self.reader.input().move_to(state.offset, taken)?;
+        self.reader.resume(state.clone());
         Ok(())
     }
 }

@@ -21,6 +21,7 @@ use cambium::hexdump::{from_hex, to_hex};
 use cambium_io::{FileSystem, OpenOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::dump::DumpState;
 use crate::failure::Failure;
 use crate::import::intake::Amount;
 use crate::import::source::SourceName;
@@ -46,19 +47,7 @@ pub enum Position {
         line: u64,
     },
     /// Of a dump.
-    Dump {
-        /// Bytes from the start.
-        offset: u64,
-        /// Entries before it.
-        entries: u64,
-        /// Bytes of their keys and values.
-        bytes: u64,
-        /// The running checksum there.
-        checksum: u32,
-        /// The namespace of what follows, if it is not the default one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        namespace: Option<String>,
-    },
+    Dump(DumpState),
     /// Of a foreign store: the last key.
     Key {
         /// Its column family or database; empty for the one without a name.
@@ -85,7 +74,7 @@ impl fmt::Display for Position {
         match self {
             Position::File { path_hex } => write!(f, "file {}", escaped(path_hex)),
             Position::Line { line, .. } => write!(f, "line {line}"),
-            Position::Dump { entries, .. } => write!(f, "entry {entries} of the dump"),
+            Position::Dump(state) => write!(f, "entry {} of the dump", state.entries),
             Position::Key { part, key_hex } if part.is_empty() => {
                 write!(f, "key {}", escaped(key_hex))
             }
@@ -111,7 +100,7 @@ fn escaped(hex: &str) -> String {
 }
 
 /// What is kept of an import.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// Synced so far.
     pub imported: Amount,
@@ -122,8 +111,8 @@ pub struct Kept {
 #[derive(Serialize, Deserialize)]
 struct Content {
     source_hex: String,
-    imported: Amount,
-    position: Position,
+    #[serde(flatten)]
+    kept: Kept,
 }
 
 /// The file that keeps the place of one source in one store.
@@ -162,18 +151,14 @@ impl PositionFile {
             ))
         })?;
         // Two sources of one hash: the other one's place is none of ours.
-        Ok((content.source_hex == self.source_hex).then_some(Kept {
-            imported: content.imported,
-            position: content.position,
-        }))
+        Ok((content.source_hex == self.source_hex).then_some(content.kept))
     }
 
     /// Keeps a place; a power cut may leave the one before it.
     pub fn write(&self, kept: &Kept) -> Result<(), Failure> {
         let content = Content {
             source_hex: self.source_hex.clone(),
-            imported: kept.imported,
-            position: kept.position.clone(),
+            kept: kept.clone(),
         };
         let text =
             serde_json::to_vec(&content).map_err(|error| Failure::file(&self.path, &error))?;
