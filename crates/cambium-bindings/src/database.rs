@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cambium::{
     CompactOptions, Durability, Error, KeyRange, Operation, Options, Result, SequenceNumber,
@@ -26,7 +26,7 @@ use crate::settings::Settings;
 use crate::sorted_keys::SortedKeys;
 use crate::walker::{Bounds, Shape, Walker};
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use cambium_io::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, lock, read, write};
 
 /// An open database.
 ///
@@ -152,7 +152,7 @@ impl Database {
             return Ok(None);
         };
         order::refuse_within_comparator()?;
-        Ok(Some(sorted.read().unwrap_or_else(PoisonError::into_inner)))
+        Ok(Some(read(sorted)))
     }
 
     /// True if the program has brought a comparator.
@@ -209,7 +209,7 @@ impl Database {
 
     /// Holds other writers of long keys off, for as long as what this answers lives.
     pub fn turn(&self) -> MutexGuard<'_, ()> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.groups)
     }
 
     fn no_special_values(&self) -> Error {
@@ -242,7 +242,7 @@ impl Database {
             return self.write_stored(batch, durability);
         };
         order::refuse_within_comparator()?;
-        let mut keys = sorted.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = write(sorted);
         let mut batch = batch;
         if !batch.take_special().is_empty() {
             return Err(self.no_special_values());

@@ -20,11 +20,11 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread::LocalKey;
 
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
-use cambium_io::sync::{Mutex, OnceLock, RwLock};
+use cambium_io::sync::{Mutex, OnceLock, RwLock, lock, read, write};
 
 const KIND_BITS: u32 = 8;
 const SLOT_BITS: u32 = 28;
@@ -115,7 +115,7 @@ impl<T> Handles<T> {
     /// Keeps an object, and answers its handle; `None` where 2^28 are kept.
     pub fn insert(&self, object: T) -> Option<usize> {
         let index = {
-            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = lock(&self.free);
             match free.0.pop() {
                 Some(index) => index,
                 None => {
@@ -125,7 +125,7 @@ impl<T> Handles<T> {
             }
         };
         let slot = self.slot(index, true)?;
-        let mut content = slot.content.write().unwrap_or_else(PoisonError::into_inner);
+        let mut content = write(&slot.content);
         *content = Some(Arc::new(object));
         let generation = slot.generation.load(Ordering::Relaxed);
         let handle = generation << (KIND_BITS + SLOT_BITS)
@@ -140,7 +140,7 @@ impl<T> Handles<T> {
     /// What is wrong with the handle.
     pub fn get(&self, handle: usize) -> Result<Arc<T>, HandleError> {
         let (slot, generation) = self.find(handle)?;
-        let content = slot.content.read().unwrap_or_else(PoisonError::into_inner);
+        let content = read(&slot.content);
         match &*content {
             Some(object) if slot.generation.load(Ordering::Relaxed) == generation => {
                 Ok(object.clone())
@@ -213,7 +213,7 @@ impl<T> Handles<T> {
     /// What is wrong with the handle.
     pub fn remove(&self, handle: usize) -> Result<Arc<T>, HandleError> {
         let (slot, generation) = self.find(handle)?;
-        let mut content = slot.content.write().unwrap_or_else(PoisonError::into_inner);
+        let mut content = write(&slot.content);
         if slot.generation.load(Ordering::Relaxed) != generation {
             return Err(HandleError::Closed(self.name));
         }
@@ -222,8 +222,7 @@ impl<T> Handles<T> {
         slot.generation.store(next, Ordering::Release);
         drop(content);
         let index = (handle as u64 >> KIND_BITS) as usize & ((1 << SLOT_BITS) - 1);
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.0.push(index);
+        lock(&self.free).0.push(index);
         Ok(object)
     }
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use cambium_io::sync::{Condvar, Mutex, MutexGuard};
+use cambium_io::sync::{Condvar, Mutex, lock};
 
 /// A queue of messages to one thread.
 #[derive(Debug)]
 pub struct Mailbox<T> {
+    /// A thread that panicked left whole messages: they are moved in one step.
     queue: Mutex<Vec<T>>,
     filled: Condvar,
 }
@@ -23,7 +24,7 @@ impl<T> Default for Mailbox<T> {
 impl<T> Mailbox<T> {
     /// Adds messages; true if the queue was empty.
     pub fn send(&self, messages: impl IntoIterator<Item = T>) -> bool {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         let was_empty = queue.is_empty();
         queue.extend(messages);
         let is_filled = was_empty && !queue.is_empty();
@@ -36,7 +37,7 @@ impl<T> Mailbox<T> {
 
     /// Adds a message unless so many wait; then false.
     pub fn send_below(&self, most: usize, message: T) -> bool {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         let has_room = queue.len() < most;
         if has_room {
             queue.push(message);
@@ -47,17 +48,17 @@ impl<T> Mailbox<T> {
 
     /// Adds messages for the caller itself, who takes them next: no thread wakes up.
     pub fn put(&self, messages: impl IntoIterator<Item = T>) {
-        self.lock().extend(messages);
+        lock(&self.queue).extend(messages);
     }
 
     /// True if nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        lock(&self.queue).is_empty()
     }
 
     /// Waits for a message, as long as it takes or at most `patience`.
     pub fn wait(&self, patience: Option<Duration>) {
-        let queue = self.lock();
+        let queue = lock(&self.queue);
         let is_empty = |queue: &mut Vec<T>| queue.is_empty();
         // The caller looks at the queue itself, as after a panic of another thread.
         match patience {
@@ -68,13 +69,6 @@ impl<T> Mailbox<T> {
 
     /// Takes all messages that are there. `into` is empty and lends its memory.
     pub fn take(&self, into: &mut Vec<T>) {
-        std::mem::swap(&mut *self.lock(), into);
-    }
-
-    /// A thread that panicked left whole messages: they are moved in one step.
-    fn lock(&self) -> MutexGuard<'_, Vec<T>> {
-        self.queue
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        std::mem::swap(&mut *lock(&self.queue), into);
     }
 }

@@ -11,10 +11,10 @@
 //! which the node advertises.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use cambium_io::sync::RwLock;
+use cambium_io::sync::{RwLock, read, write};
 use rustls::client::verify_server_name;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
@@ -55,13 +55,12 @@ impl Tls {
     /// A line for people.
     pub fn reload(&self) -> Result<(), String> {
         let configs = self.files.read()?;
-        *self.configs.write().unwrap_or_else(PoisonError::into_inner) = configs;
+        *write(&self.configs) = configs;
         Ok(())
     }
 
     fn configs(&self) -> Configs {
-        let configs = self.configs.read().unwrap_or_else(PoisonError::into_inner);
-        configs.clone()
+        read(&self.configs).clone()
     }
 
     /// For the next handshake with a client.

@@ -4,14 +4,14 @@
 //! of the body, and answers only for the same body: so nothing has to be taken out when an
 //! entry is written anew, and no reader sees an older value.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cambium_base::checksum::crc32c;
 use cambium_base::{Result, Value};
 use cambium_io::Environment;
 use cambium_io::cache::{Block, BlockCache, CachedFile};
 use cambium_io::memory_budget::Reservation;
-use cambium_io::sync::Mutex;
+use cambium_io::sync::{Mutex, lock};
 
 /// Bytes of the cache, unless the option sets them.
 const DEFAULT_BYTES: u64 = 64 << 20;
@@ -96,10 +96,6 @@ impl Decompressed {
 
     /// Gives the memory back, of a store that is closed.
     pub fn give_back(&self) {
-        let mut reservation = self
-            .reservation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *reservation = None;
+        *lock(&self.reservation) = None;
     }
 }

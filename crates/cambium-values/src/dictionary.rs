@@ -14,13 +14,12 @@
 //! ```
 
 use std::path::Path;
-use std::sync::PoisonError;
 
 use cambium_base::checksum::crc32c;
 use cambium_base::coding::u32_at;
 use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::{AtomicU8, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
+use cambium_io::sync::{Mutex, OnceLock, lock};
 use cambium_io::{FileSystem, OpenOptions};
 use cambium_storage::compression::{Compression, Dictionary};
 use cambium_storage::marker::{DICTIONARY_DRAFT_NAME, DICTIONARY_NAME, replace_file};
@@ -119,7 +118,7 @@ impl StoreDictionary {
         if value.is_empty() || value.len() > MOST_VALUE_BYTES {
             return false;
         }
-        let mut samples = self.samples();
+        let mut samples = lock(&self.samples);
         if self.state.load(Ordering::Relaxed) != SAMPLING {
             return false;
         }
@@ -141,7 +140,7 @@ impl StoreDictionary {
         if self.state.load(Ordering::Relaxed) != DUE {
             return Ok(false);
         }
-        let samples = std::mem::take(&mut *self.samples());
+        let samples = std::mem::take(&mut *lock(&self.samples));
         if self.state.swap(SETTLED, Ordering::Relaxed) != DUE {
             return Ok(false);
         }
@@ -150,10 +149,6 @@ impl StoreDictionary {
             _ = self.known.set(dictionary);
         }
         Ok(true)
-    }
-
-    fn samples(&self) -> MutexGuard<'_, Samples> {
-        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cambium_api::merge::{Add, Append, Maximum};
 use cambium_api::{
@@ -15,7 +15,7 @@ use cambium_api::{
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_io::step::{BackgroundTask, Owner};
 use cambium_io::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use cambium_io::sync::{Mutex, RwLock};
+use cambium_io::sync::{Mutex, RwLock, lock, read, write};
 use cambium_io::{Environment, StepOutcome};
 
 use crate::changes::FormedFeed;
@@ -79,10 +79,7 @@ pub(crate) struct FormedStore {
 impl Shared {
     /// The merge operator of a name.
     pub fn operator(&self, name: &str) -> Result<Arc<dyn MergeOperator>> {
-        let operators = self
-            .operators
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let operators = read(&self.operators);
         operators.get(name).cloned().ok_or_else(|| {
             let known: Vec<&str> = operators.keys().map(String::as_str).collect();
             Error::InvalidArgument(format!(
@@ -110,7 +107,7 @@ impl Base {
 
     /// A whole sweep, if an entry may have expired since the last one.
     fn sweep_now(&self) -> Result<()> {
-        let mut sweep = self.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sweep = lock(&self.sweep);
         sweep.end_rest();
         while sweep.step(self, STEP_BYTES)? == StepOutcome::Again {}
         Ok(())
@@ -161,11 +158,7 @@ impl FormedStore {
     /// does yet.
     pub fn work_from_now_on(&self) {
         let executor = &self.shared.environment.executor;
-        let mut task = self
-            .base
-            .task
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut task = lock(&self.base.task);
         if task.is_some() || !executor.runs_tasks() {
             return;
         }
@@ -283,12 +276,7 @@ impl Engine for FormedStore {
     }
 
     fn register_operator(&self, operator: Arc<dyn MergeOperator>) -> Result<()> {
-        let mut operators = self
-            .shared
-            .operators
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        operators.insert(operator.name().to_string(), operator);
+        write(&self.shared.operators).insert(operator.name().to_string(), operator);
         Ok(())
     }
 
@@ -510,12 +498,7 @@ impl Engine for FormedStore {
     }
 
     fn close(&self) -> Result<()> {
-        let task = self
-            .base
-            .task
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let task = lock(&self.base.task).take();
         // It waits for the step that is under way.
         drop(task);
         if let Some(kept) = &self.shared.decompressed {

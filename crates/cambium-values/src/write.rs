@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use cambium_api::batch::Namespace;
 use cambium_api::transaction::transact;
@@ -15,8 +15,8 @@ use cambium_api::{
     limits,
 };
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
-use cambium_io::sync::MutexGuard;
 use cambium_io::sync::atomic::Ordering;
+use cambium_io::sync::{MutexGuard, lock};
 
 use crate::form;
 use crate::store::{FormedStore, Shared};
@@ -270,7 +270,7 @@ impl FormedStore {
         let in_order: std::collections::BTreeSet<usize> = merges.collect();
         in_order
             .into_iter()
-            .map(|place| places[place].lock().unwrap_or_else(PoisonError::into_inner))
+            .map(|place| lock(&places[place]))
             .collect()
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cambium::{ChangeOptions, Changes, Entries, Error, Operation, Result, Store};
 use cambium_api::SequenceNumber;
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
-use cambium_io::sync::{Mutex, MutexGuard};
+use cambium_io::sync::{Mutex, lock};
 
 use crate::keyspace::Keyspace;
 use crate::keyspace::layout;
@@ -40,6 +40,7 @@ pub struct History {
     partitions: u8,
     /// Batches count when they are synced.
     synced_only: bool,
+    /// Marks are pushed and removed in one step each.
     marks: Mutex<Vec<Mark>>,
     /// Every member of every chain of this node serves: old log may go.
     pub all_serve: AtomicBool,
@@ -55,13 +56,6 @@ impl History {
             marks: Mutex::default(),
             all_serve: AtomicBool::new(false),
         }
-    }
-
-    /// Marks are pushed and removed in one step each.
-    fn marks(&self) -> MutexGuard<'_, Vec<Mark>> {
-        self.marks
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// How far this node's copy of a partition has come.
@@ -89,7 +83,7 @@ impl History {
             sequence: snapshot.sequence(),
             numbers: (0..self.partitions).map(number).collect::<Result<_>>()?,
         };
-        let mut marks = self.marks();
+        let mut marks = lock(&self.marks);
         marks.push(mark);
         let most = match self.all_serve.load(Ordering::Relaxed) {
             true => MARKS,
@@ -122,8 +116,7 @@ impl History {
                 .iter()
                 .all(|(partition, next)| mark.numbers[usize::from(*partition)] < *next)
         };
-        let after = self
-            .marks()
+        let after = lock(&self.marks)
             .iter()
             .rev()
             .find(is_before)

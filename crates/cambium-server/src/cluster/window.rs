@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use cambium_io::sync::{Mutex, MutexGuard};
+use cambium_io::sync::{Mutex, lock};
 
 use crate::keyspace::partitions::Frame;
 
@@ -21,6 +21,7 @@ pub enum Pulled {
 /// The latest frames, by partition.
 #[derive(Debug, Default)]
 pub struct Window {
+    /// A thread that panicked left whole frames.
     held: Mutex<Held>,
 }
 
@@ -47,16 +48,9 @@ impl Window {
         }
     }
 
-    /// A thread that panicked left whole frames.
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     /// Adds frames, which are in the order of their numbers.
     pub fn push(&self, frames: impl IntoIterator<Item = Frame>) {
-        let mut held = self.lock();
+        let mut held = lock(&self.held);
         for frame in frames {
             let place = usize::from(frame.partition);
             if frame.numbers.0 != held.last[place] + 1 {
@@ -80,12 +74,12 @@ impl Window {
 
     /// A copy has taken the place of a partition.
     pub fn forget(&self, partition: u8) {
-        self.lock().forget(partition);
+        lock(&self.held).forget(partition);
     }
 
     /// Bytes of the frames behind a batch.
     pub fn bytes_behind(&self, partition: u8, number: u64) -> u64 {
-        let held = self.lock();
+        let held = lock(&self.held);
         let frames = &held.frames[usize::from(partition)];
         let from = frames.partition_point(|frame| frame.numbers.1 <= number);
         let behind = frames.range(from..).map(|frame| frame.bytes.len() as u64);
@@ -94,7 +88,7 @@ impl Window {
 
     /// Frames from a batch on, about so many bytes of them.
     pub fn pull(&self, partition: u8, next: u64, most_bytes: usize) -> Pulled {
-        let held = self.lock();
+        let held = lock(&self.held);
         let frames = &held.frames[usize::from(partition)];
         let from = frames.partition_point(|frame| frame.numbers.1 < next);
         match frames.get(from) {

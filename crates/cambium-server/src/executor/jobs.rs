@@ -1,8 +1,8 @@
 //! Helper threads for commands that take long: the executor goes on with other clients.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
-use cambium_io::sync::{Condvar, Mutex, MutexGuard, thread};
+use cambium_io::sync::{Condvar, Mutex, lock, thread};
 
 use crate::commands::Outcome;
 use crate::mailbox::Mailbox;
@@ -42,6 +42,7 @@ struct Waiting {
 
 #[derive(Default)]
 struct Crew {
+    /// A task is pushed and taken in one step each: a panic leaves the list whole.
     waiting: Mutex<Waiting>,
     changed: Condvar,
 }
@@ -75,14 +76,14 @@ impl Jobs {
     /// Hands a task to a thread.
     pub fn give(&self, work: Work, task: Task) {
         let crew = &self.crews[work as usize];
-        crew.lock().tasks.push_back(task);
+        lock(&crew.waiting).tasks.push_back(task);
         crew.changed.notify_one();
     }
 
     /// Ends the threads behind the jobs that they do now; jobs that wait are dropped.
     pub fn stop(&mut self) {
         for crew in &self.crews {
-            crew.lock().is_over = true;
+            lock(&crew.waiting).is_over = true;
             crew.changed.notify_all();
         }
         for thread in self.threads.drain(..) {
@@ -93,15 +94,8 @@ impl Jobs {
 }
 
 impl Crew {
-    /// A task is pushed and taken in one step each: a panic leaves the list whole.
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     fn next(&self) -> Option<Task> {
-        let mut waiting = self.lock();
+        let mut waiting = lock(&self.waiting);
         loop {
             if waiting.is_over {
                 return None;
@@ -109,10 +103,8 @@ impl Crew {
             if let Some(task) = waiting.tasks.pop_front() {
                 return Some(task);
             }
-            waiting = self
-                .changed
-                .wait(waiting)
-                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            let woken = self.changed.wait(waiting);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner);
         }
     }
 

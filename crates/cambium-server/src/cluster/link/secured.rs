@@ -7,10 +7,10 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use cambium_io::sync::{Mutex, MutexGuard};
+use cambium_io::sync::{Mutex, lock};
 use rustls::ClientConnection;
 
 use crate::tls::Tls;
@@ -18,15 +18,8 @@ use crate::tls::Tls;
 /// Bytes that one read takes of the socket: no more than the session takes at once.
 const READ_BYTES: usize = 4 << 10;
 
-#[derive(Clone)]
-struct Session(Arc<Mutex<ClientConnection>>);
-
-impl Session {
-    /// After a panic the session answers errors.
-    fn lock(&self) -> MutexGuard<'_, ClientConnection> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+/// After a panic the session answers errors.
+type Session = Arc<Mutex<ClientConnection>>;
 
 /// The side that reads. It cannot write.
 pub struct Reading {
@@ -59,7 +52,7 @@ pub fn open(
     while session.is_handshaking() {
         session.complete_io(&mut both)?;
     }
-    let session = Session(Arc::new(Mutex::new(session)));
+    let session = Arc::new(Mutex::new(session));
     let reading = Reading {
         socket: socket.try_clone()?,
         session: session.clone(),
@@ -76,13 +69,13 @@ pub fn open(
 impl Read for Reading {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
-            match self.session.lock().reader().read(into) {
+            match lock(&self.session).reader().read(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return read,
             }
             let count = self.socket.read(&mut self.records)?;
             let mut records = &self.records[..count];
-            let mut session = self.session.lock();
+            let mut session = lock(&self.session);
             // No bytes at all tell the session that the socket has ended.
             loop {
                 session.read_tls(&mut records)?;
@@ -115,7 +108,7 @@ impl Read for Writing {
 
 impl Write for Writing {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        let mut session = self.session.lock();
+        let mut session = lock(&self.session);
         let count = session.writer().write(from)?;
         self.records.clear();
         while session.wants_write() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cambium_cluster::topology::Report;
+use cambium_io::sync::lock;
 
 use super::Link;
 use crate::cluster::agent;
@@ -60,8 +61,7 @@ impl Link {
     }
 
     fn is_due(&self, now: Duration) -> bool {
-        let accusations = self.shared.accusations.lock();
-        let mut accusations = accusations.unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut accusations = lock(&self.shared.accusations);
         let own = accusations.entry(self.to.clone()).or_default();
         own.are_due(now, self.shared.lease)
     }
