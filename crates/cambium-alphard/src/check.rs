@@ -20,6 +20,7 @@ use crate::mirror;
 use crate::open::{FORMAT, assemble, load};
 use crate::options;
 use crate::place::Place;
+use crate::read::Opened;
 use crate::volume::MemberState;
 
 /// What is said of a member of a pair that cannot be read.
@@ -29,7 +30,7 @@ const STALE: &str = "this member is stale: the store was written to without it; 
 /// The same of a store that was opened for reading alone.
 const UNLIKE: &str = "this member lacks entries, or a crash left it different: the other one is read, and an opening to write makes them alike";
 /// Entries read together.
-const READ_TOGETHER: usize = 64;
+pub(crate) const READ_TOGETHER: usize = 64;
 
 /// Verifies a store that no process has open for writing.
 pub(crate) fn check(
@@ -195,17 +196,30 @@ fn check_some(
     report: &mut CheckReport,
     settled: u64,
 ) -> Result<()> {
-    let extents: Vec<Extent> = some.iter().map(|(_, place)| place.extent()).collect();
-    let mut sequences = vec![0; some.len()];
+    let packs: Vec<_> = some
+        .chunk_by(|(_, one), (_, next)| one.extent() == next.extent())
+        .collect();
+    let extents: Vec<Extent> = packs.iter().map(|pack| pack[0].1.extent()).collect();
+    let mut sequences = vec![0; packs.len()];
     for (number, member) in core.volume.readable().enumerate() {
         let read = core.read_many_from(Some(member), &extents)?;
-        for ((&entry, sequence), bytes) in some.iter().zip(&mut sequences).zip(read) {
+        for ((pack, sequence), bytes) in packs.iter().zip(&mut sequences).zip(read) {
+            let extent = pack[0].1.extent();
             if number == 0 {
-                *sequence = sequence_of(core, entry.1.block, &bytes);
+                *sequence = sequence_of(core, extent.block, &bytes);
             }
+            let opened = bytes.and_then(|bytes| core.open_extent(bytes, extent));
             let findings = report.findings.len();
-            let sound = check_one(core, member, entry, bytes, report)?;
-            report.entries += u64::from(sound && number == 0);
+            let mut sound = 0;
+            for &entry in *pack {
+                sound += u64::from(check_one(core, member, entry, &opened, report)?);
+            }
+            if number == 0 {
+                report.entries += sound;
+            }
+            if sound > 0 {
+                report.bytes += u64::from(extent.blocks) * u64::from(core.block_bytes);
+            }
             if number > 0 && *sequence > settled {
                 report.findings.truncate(findings);
             }
@@ -227,17 +241,15 @@ fn check_one(
     core: &Core,
     member: usize,
     (slot, place): (SlotKey, Place),
-    bytes: Result<AlignedBuffer>,
+    opened: &Result<Opened>,
     report: &mut CheckReport,
 ) -> Result<bool> {
-    let damage = match bytes.and_then(|bytes| core.open_entry(bytes, place, slot)) {
-        Ok(entry) if core.names(&entry.key) == slot => {
-            if place.number().is_none_or(|number| number == 0) {
-                let blocks = u64::from(place.extent().blocks);
-                report.bytes += blocks * u64::from(core.block_bytes);
-            }
-            return Ok(true);
-        }
+    let entry = match opened {
+        Ok(opened) => core.entry_of(opened, place, slot),
+        Err(error) => Err(error.clone()),
+    };
+    let damage = match entry {
+        Ok(entry) if core.names(&entry.key) == slot => return Ok(true),
         Ok(_) => {
             let what = "the entry's key is not the one that its header speaks of";
             core.volume.damage(place.block, what)

@@ -3,16 +3,16 @@
 //!
 //! A moved entry is written as a put of the same value: it gets a number, an index entry and a
 //! digest as any write does, so recovery needs to know nothing of cleaning. Readers of a
-//! snapshot keep what they see where it lies; nothing moves while there is one, as nothing
-//! would be given back.
+//! snapshot keep what they see where it lies, so nothing moves as long as one reader holds its
+//! moment: nothing would be given back.
 //!
 //! - *A walk over the device* reads what lies together, and moves all small entries of it that
 //!   lie alone, and those of packs that are short or partly obsolete. So what becomes free lies
 //!   together as well, and has room for packs.
 //! - *Packs that tombstones wait for* are emptied whatever that gives back.
 //!
-//! The walk waits until an eighth of the space in use would be given back, or, where a write
-//! finds no space, a sixteenth. A compaction walks once. A store that keeps history has no
+//! The walk waits until an eighth of the space in use would be given back, or until a write finds
+//! no space. A compaction walks once. A store that keeps history has no
 //! packs: a change is read from the entry of its own write.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use cambium_base::{Extent, Result, Value};
 use cambium_io::StepOutcome;
 use cambium_io::sync::atomic::Ordering;
 
-use crate::core::{Core, lock, read, write};
+use crate::core::{Core, Writer, lock, read, write};
 use crate::format::{self, EntryHeader, EntryKind};
 use crate::pack;
 use crate::place::Place;
@@ -99,34 +99,39 @@ impl Core {
     /// Moves some entries, where at least so many blocks are wasted; `Idle` if there is nothing
     /// to do, or no space. The caller has `maintenance`.
     pub fn clean_some(&self, least_waste: u64) -> Result<StepOutcome> {
-        {
-            let writer = lock(&self.writer);
-            let packs = &writer.packs;
+        let began = {
+            let mut writer = self.lock_to_lead();
+            let oldest = read(&self.state).oldest_pin();
+            // While one reader holds everything since the last try, nothing would be given back.
+            let (can, last) = (writer.session_begun, writer.next_sequence - 1);
+            let packs = &mut writer.packs;
+            let is_held = oldest.is_some() && packs.pinned == oldest;
             let pays = packs.is_urgent() || packs.waste() >= least_waste;
-            if !pays || !writer.session_begun || writer.superblock.history_lost.is_some() {
-                return Ok(StepOutcome::Idle);
+            if !pays || !can || packs.are_off || is_held {
+                return self.settle_moved(&mut writer);
             }
-        }
-        if read(&self.state).pins() > 0 {
-            return Ok(StepOutcome::Idle);
-        }
+            packs.pinned = oldest;
+            packs.go_on(last)
+        };
         // What the moment sees stays where it is: no newer entry of a key comes to its place.
-        let moment = write(&self.state).pin();
+        let moment = {
+            let mut state = write(&self.state);
+            state.is_cleaned = true;
+            state.pin()
+        };
         let moved = self
-            .gather(moment)
+            .gather(moment, began)
             .and_then(|gathered| Ok((self.move_all(&gathered)?, gathered)));
-        self.unpin(moment);
         let mut writer = self.lock_to_lead();
+        write(&self.state).is_cleaned = false;
+        self.unpin(moment);
         self.collect_unpinned(&mut writer);
         let (count, gathered) = moved?;
+        writer.packs.unsettled |= count > 0;
         if count < gathered.entries.len() {
             // What did move gives space back for the rest.
             writer.packs.next_block = gathered.entries[count].from.block;
-            self.settle(&mut writer)?;
-            return Ok(match count {
-                0 => StepOutcome::Idle,
-                _ => StepOutcome::Again,
-            });
+            return self.settle_moved(&mut writer);
         }
         if read(&self.state).pins() == 0 {
             // Damaged, if it still counts: a reader reports that, and a repair mends it.
@@ -135,13 +140,27 @@ impl Core {
         }
         match gathered.next {
             Some(block) => writer.packs.next_block = block,
-            None => {
-                writer.packs.walked();
-                // So that the space is given back although nobody writes.
-                self.settle(&mut writer)?;
-            }
+            None => writer.packs.walked(),
         }
         Ok(StepOutcome::Again)
+    }
+
+    /// Makes moves durable, so that their space is given back although nobody writes; `Idle` if
+    /// there were none since the last time.
+    fn settle_moved(&self, writer: &mut Writer) -> Result<StepOutcome> {
+        if !std::mem::take(&mut writer.packs.unsettled) {
+            return Ok(StepOutcome::Idle);
+        }
+        self.settle(writer)?;
+        Ok(StepOutcome::Again)
+    }
+
+    /// What cleaning in the background waits for.
+    pub fn waste_worth_cleaning(&self) -> u64 {
+        let writer = lock(&self.writer);
+        let allocator = &writer.allocator;
+        let free = allocator.free_blocks() + allocator.waiting_blocks();
+        LEAST_WASTE.max(u64::from(allocator.limit()).saturating_sub(free) / WASTE_SHARE)
     }
 
     fn most_pack_blocks(&self) -> u32 {
@@ -152,15 +171,8 @@ impl Core {
         pack::room(self.most_pack_blocks(), self.block_bytes)
     }
 
-    /// What cleaning in the background waits for.
-    pub fn waste_worth_cleaning(&self) -> u64 {
-        let writer = lock(&self.writer);
-        let used = u64::from(writer.allocator.limit()) - writer.allocator.free_blocks();
-        LEAST_WASTE.max(used / WASTE_SHARE)
-    }
-
     /// Finds the next entries to be moved.
-    fn gather(&self, moment: u64) -> Result<Gathered> {
+    fn gather(&self, moment: u64, began: u64) -> Result<Gathered> {
         let (urgent, next, free) = {
             let mut writer = lock(&self.writer);
             let urgent = writer.packs.take_urgent(MOST_PACKS);
@@ -184,7 +196,7 @@ impl Core {
         while reads < MOST_READS && gathered.bytes < most {
             let Some(from) = gathered.next else { break };
             let before = gathered.entries.len();
-            gathered.next = self.walk(from, most, &mut gathered)?;
+            gathered.next = self.walk(from, (most, began), &mut gathered)?;
             self.keep_seen(&mut gathered, before, moment);
             reads += 1;
         }
@@ -205,7 +217,12 @@ impl Core {
     }
 
     /// Reads on from a block; answers where to go on.
-    fn walk(&self, from: u32, most: u64, gathered: &mut Gathered) -> Result<Option<u32>> {
+    fn walk(
+        &self,
+        from: u32,
+        (most, began): (u64, u64),
+        gathered: &mut Gathered,
+    ) -> Result<Option<u32>> {
         let (from, limit) = {
             let writer = lock(&self.writer);
             let from = from.max(writer.superblock.first_block());
@@ -224,12 +241,17 @@ impl Core {
         let pending = read(&self.pending);
         let on_their_way: BTreeSet<u32> = pending.range(from..end).map(|(&at, _)| at).collect();
         drop(pending);
-        let bytes = self.volume.read(extent)?;
+        let Ok(bytes) = self.volume.read(extent) else {
+            // What counts there is reported when it is read.
+            return Ok((end < limit).then_some(end));
+        };
         self.environment.pay_for_background(bytes.len() as u64);
         let mut block = from;
         while block < end && gathered.bytes < most {
             let rest = &bytes[(block - from) as usize * self.block_bytes as usize..];
             let header = format::decode_header(rest, block, self.block_bytes, self.seed);
+            // Younger ones are left to the next walk: what this one moves is among them.
+            let header = header.filter(|header| header.sequence <= began);
             let is_there = !on_their_way.contains(&block);
             let header = header.filter(|_| is_there || self.has_bug(SeededBug::CleansOldBytes));
             match header.map_or(Wanted::Nothing, |header| self.wants(&header)) {
@@ -310,6 +332,10 @@ impl Core {
         };
         if planned.is_empty() {
             return Ok(true);
+        }
+        // Readers hold what moves.
+        if self.check_snapshots(planned.len()).is_err() {
+            return Ok(false);
         }
         match self.place(&mut writer, &mut planned, true) {
             Err(error) if error.is_no_space() => return Ok(false),

@@ -223,6 +223,7 @@ pub(crate) fn load(
         headers.push((u64_at(&bytes, 0), u32_at(&bytes, 8)));
     }
     recovered.stale = headers.into_iter().collect();
+    recovered.packs.all_found(&mut recovered.stale);
     if !load_history(
         &mut source,
         &mut recovered,

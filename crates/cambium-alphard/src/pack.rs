@@ -26,7 +26,7 @@ use cambium_base::checksum::crc32c;
 use cambium_base::coding::{u16_at, u64_at};
 use cambium_index::cuckoo::SlotKey;
 
-use crate::format::ENTRY_HEADER_BYTES;
+use crate::format::{ENTRY_HEADER_BYTES, EntryHeader};
 
 /// Bytes of an entry in the table.
 pub const ROW_BYTES: usize = 20;
@@ -94,6 +94,13 @@ impl Pack {
             self.contents.extend_from_slice(part);
         }
     }
+}
+
+/// The table of a pack, from its first block; `None` if it does not match its checksum.
+pub fn table<'a>(header: &EntryHeader, first_block: &'a [u8]) -> Option<&'a [u8]> {
+    let table = first_block.get(ENTRY_HEADER_BYTES..)?;
+    let table = table.get(..usize::from(header.key_bytes))?;
+    (table_check(table) == header.key_check).then_some(table)
 }
 
 /// The checksum of a table, for the pack's header.

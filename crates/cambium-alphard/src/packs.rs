@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cambium_base::Extent;
 
 use crate::place::Place;
+use crate::stale::StaleHeaders;
 
 /// A pack is worth moving where so many of a thousand entries are obsolete.
 const LEAST_SHARE: u64 = 60;
@@ -67,13 +68,31 @@ pub(crate) struct Packs {
     left: u64,
     /// The present walk has moved something that gives space back.
     pub has_gained: bool,
-    /// The block that the next walk goes on at.
+    /// Something has moved whose blocks no sync has given back yet.
+    pub unsettled: bool,
+    /// The oldest moment that was held when cleaning was last tried.
+    pub pinned: Option<u64>,
+    /// Packs are not written: the store keeps history.
+    pub are_off: bool,
+    /// The block that the walk goes on at.
     pub next_block: u32,
+    /// The last write before the walk began: what came later is left to the next one.
+    began: u64,
+    /// The waste that there was then.
+    waste_before: u64,
     /// How many walks have ended.
     pub walks: u64,
 }
 
 impl Packs {
+    /// None yet; of a store that keeps history there will be none.
+    pub fn new(are_off: bool) -> Self {
+        Packs {
+            are_off,
+            ..Packs::default()
+        }
+    }
+
     /// Takes an entry or a tombstone that recovery found; true if its blocks are not known yet.
     pub fn find(&mut self, place: Place, is_tombstone: bool) -> bool {
         self.gain(place);
@@ -91,6 +110,23 @@ impl Packs {
             held.needed += 1;
         });
         is_new
+    }
+
+    /// All entries were found, and the stale headers: how much of each pack is obsolete, and
+    /// what is known of packs that are free.
+    pub fn all_found(&mut self, stale: &mut StaleHeaders) {
+        let mut obsolete: BTreeMap<u32, u32> = BTreeMap::new();
+        for (_, block) in stale.iter() {
+            *obsolete.entry(block).or_default() += 1;
+        }
+        for (block, count) in obsolete {
+            let found = self.change(block, |held| {
+                held.entries = held.entries.max(held.needed + count);
+            });
+            if found.is_none() {
+                stale.keep_oldest(block);
+            }
+        }
     }
 
     /// A pack is written.
@@ -115,13 +151,17 @@ impl Packs {
     /// and since which write.
     pub fn lose(&mut self, place: Place, sequence: u64) -> Option<(Extent, u64)> {
         self.small -= u64::from(place.is_small());
-        if place.number().is_none() {
+        let held = match place.number() {
+            None => None,
+            Some(_) => Some(self.change(place.block, |held| {
+                held.needed -= 1;
+                held.obsolete_since = held.obsolete_since.max(sequence);
+            })?),
+        };
+        self.left = self.left.min(self.all_waste());
+        let Some(held) = held else {
             return Some((place.extent(), sequence));
-        }
-        let held = self.change(place.block, |held| {
-            held.needed -= 1;
-            held.obsolete_since = held.obsolete_since.max(sequence);
-        })?;
+        };
         if held.needed > 0 {
             return None;
         }
@@ -214,31 +254,42 @@ impl Packs {
         packs.find(|&block| self.is_worth_moving(block, most_blocks))
     }
 
+    /// A walk goes on, or begins after a last write; answers the last write that it looks at.
+    pub fn go_on(&mut self, last_write: u64) -> u64 {
+        if self.next_block == 0 {
+            self.began = last_write;
+            self.waste_before = self.all_waste();
+        }
+        self.began
+    }
+
     /// The walk over the device has come to its end.
     pub fn walked(&mut self) {
         self.left = match std::mem::take(&mut self.has_gained) {
             true => 0,
-            false => self.left + self.waste(),
+            false => self.all_waste().min(self.waste_before),
         };
         self.next_block = 0;
         self.walks += 1;
     }
 
-    /// Blocks that moving gives back, about.
+    /// Blocks that moving gives back, about; without those that a whole walk could not move.
     pub fn waste(&self) -> u64 {
-        let small = if self.small > FEW { self.small } else { 0 };
-        (small / 2 + self.obsolete / 1000).saturating_sub(self.left)
+        self.all_waste() - self.left
     }
 
-    /// The least waste that a write without space cleans for.
-    pub fn pressing_waste(&self) -> u64 {
-        ((self.blocks + self.small) / 16).max(1)
+    fn all_waste(&self) -> u64 {
+        let small = if self.small > FEW { self.small } else { 0 };
+        match self.are_off {
+            true => 0,
+            false => small / 2 + self.obsolete / 1000,
+        }
     }
 
     /// Blocks that are left free of new entries so that packs can be cleaned: those that
     /// entries and deletes may take which replace others, and those that only moves take.
     pub fn spare_blocks(&self, most_of_pack: u64, total_blocks: u64) -> (u64, u64) {
-        if self.blocks + self.small <= FEW {
+        if self.blocks + self.small <= FEW || self.are_off {
             return (0, 0);
         }
         let workspace = WORKSPACE_PACKS * most_of_pack;

@@ -3,7 +3,6 @@
 
 use cambium_api::{Operation, Written};
 use cambium_base::{Error, Extent, Result, Value};
-use cambium_index::cuckoo::SlotKey;
 use cambium_io::StepOutcome;
 use cambium_io::sync::MutexGuard;
 
@@ -25,7 +24,7 @@ const ROOM_BYTES: u64 = 1 << 20;
 /// After so many steps a write waits only for those that let tombstones go.
 const MOST_STEPS: u32 = 1024;
 /// The same of walks over the device that clean.
-const MOST_WALKS: u64 = 2;
+const MOST_WALKS: u64 = 4;
 
 /// An operation with all that it needs to be done.
 pub(crate) struct Planned<'a> {
@@ -242,7 +241,7 @@ impl Core {
         }
         for &place in candidates {
             let known = writer.key_checks.get(&place.id()).copied();
-            let check = known.map_or_else(|| self.key_check_at(place, name.slot), Ok)?;
+            let check = known.map_or_else(|| self.key_check_at(place), Ok)?;
             if check == name.check {
                 return Ok(Some(place));
             }
@@ -253,29 +252,31 @@ impl Core {
     /// The second hash of the key whose entry lies at a place, which cannot go
     /// away now. With the first it makes 120 bits under a secret: two keys that
     /// agree in them are taken for one, here as in recovery.
-    fn key_check_at(&self, place: Place, slot: SlotKey) -> Result<u64> {
+    fn key_check_at(&self, place: Place) -> Result<u64> {
         let extent = place.extent();
-        if let Some(number) = place.number() {
-            let opened = self.open_whole(self.read_extent(extent), place, slot)?;
-            let check = opened.packed().nth(number).map(|(name, _, _)| name.check);
-            return check.ok_or_else(|| self.no_header(extent));
-        }
         let first = Extent {
             blocks: 1,
             ..extent
         };
         let head = self.read_extent(first)?;
-        let decode =
-            |head: &[u8]| format::decode_header(head, extent.block, self.block_bytes, self.seed);
+        let decode = |head: &[u8]| {
+            let (unit, block) = (self.block_bytes, extent.block);
+            let header = format::decode_header(head, block, unit, self.seed)?;
+            match place.number() {
+                None => Some(header.key_check),
+                Some(number) => {
+                    let table = pack::table(&header, head)?;
+                    let mut rows = pack::rows(table, header.value_bytes as usize);
+                    rows.nth(number)?.map(|row| row.check)
+                }
+            }
+        };
         let mut members = self.volume.readable();
-        let header = decode(&head).or_else(|| {
+        let check = decode(&head).or_else(|| {
             // Damaged on one member: perhaps not on the other.
             members.find_map(|member| decode(&self.volume.read_from(member, first).ok()?))
         });
-        match header {
-            Some(header) => Ok(header.key_check),
-            None => Err(self.no_header(extent)),
-        }
+        check.ok_or_else(|| self.no_header(extent))
     }
 
     fn no_header(&self, extent: Extent) -> Error {
@@ -292,7 +293,7 @@ impl Core {
         self.get_at(key, moment)
     }
 
-    fn check_snapshots(&self, changes: usize) -> Result<()> {
+    pub fn check_snapshots(&self, changes: usize) -> Result<()> {
         let state = read(&self.state);
         if state.pins() == 0 || state.changes() + changes as u64 <= self.tuning.snapshot_limit {
             return Ok(());
@@ -369,8 +370,8 @@ impl Core {
     }
 }
 
-/// Puts small entries that follow one another into packs, where that takes fewer blocks; so
-/// with tombstones. Places tell packs apart by their blocks, which are not those of the device
+/// Puts small entries that follow one another into packs, where that takes fewer blocks than
+/// they take alone; so with tombstones. Places tell packs apart by their blocks, which are not those of the device
 /// yet.
 fn pack_small(planned: &mut [Planned<'_>], most_blocks: u32, block_bytes: u32) {
     let most = pack::room(most_blocks, block_bytes);
@@ -378,7 +379,7 @@ fn pack_small(planned: &mut [Planned<'_>], most_blocks: u32, block_bytes: u32) {
     let (mut at, mut packs) = (0, 0);
     while at < planned.len() {
         let is_put = planned[at].value.is_some();
-        let (mut count, mut contents) = (0, 0);
+        let (mut count, mut contents, mut alone) = (0, 0, 0);
         for entry in &planned[at..] {
             let bytes = entry
                 .packed_bytes()
@@ -389,9 +390,10 @@ fn pack_small(planned: &mut [Planned<'_>], most_blocks: u32, block_bytes: u32) {
                 break;
             }
             (count, contents) = (count + 1, contents + bytes);
+            alone += entry.place.extent().blocks;
         }
         let blocks = format::blocks_for(count * pack::ROW_BYTES, contents, block_bytes);
-        if (blocks as usize) < count {
+        if blocks < alone {
             packs += 1;
             let pack = Extent {
                 block: packs,

@@ -231,7 +231,8 @@ impl Core {
         Ok(entries)
     }
 
-    fn entry_of(&self, opened: &Opened, place: Place, slot: SlotKey) -> Result<StoredEntry> {
+    /// The entry of a place, of what was read there.
+    pub fn entry_of(&self, opened: &Opened, place: Place, slot: SlotKey) -> Result<StoredEntry> {
         opened.entry(place, slot).ok_or_else(|| {
             self.volume.damage(
                 place.block,

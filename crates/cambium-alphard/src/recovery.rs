@@ -73,7 +73,7 @@ impl Recovered {
             state,
             allocator: Allocator::new(superblock.first_block(), superblock.high_water),
             stale: StaleHeaders::default(),
-            packs: Packs::default(),
+            packs: Packs::new(keeps_history),
             tombstones: VecDeque::new(),
             sequence: superblock.sequence,
             marked: superblock.synced_through,
@@ -320,6 +320,7 @@ fn settle(
         recovered.state.log = Some(scan.derive_log(&mut recovered, changes, tuning));
     }
     recovered.stale = stale.into_iter().collect();
+    recovered.packs.all_found(&mut recovered.stale);
     let torn = scan.torn_packs.iter();
     let torn = torn.filter(|(sequence, _)| *sequence > cut.sequence);
     recovered.dead.extend(torn.map(|(_, block)| *block));

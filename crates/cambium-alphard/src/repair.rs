@@ -18,10 +18,12 @@ use std::path::Path;
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
 use cambium_base::{Error, Result};
 use cambium_index::cuckoo::SlotKey;
+use cambium_io::sync::atomic::Ordering;
 use cambium_io::{Environment, FileSystem, StepOutcome};
 use cambium_storage::marker::{self, Marker};
 use cambium_storage::synced_mark;
 
+use crate::check::READ_TOGETHER;
 use crate::core::{Core, Writer, lock, write};
 use crate::format::{self, FORMAT_VERSION, Superblock};
 use crate::members::{attach, superblocks_named};
@@ -205,11 +207,18 @@ fn empty_packs(core: &Core, mut blocks: Vec<u32>) -> Result<()> {
     if blocks.is_empty() {
         return Ok(());
     }
-    blocks.iter().for_each(|&block| writer.packs.want(block));
-    drop(writer);
-    while core.clean_some(u64::MAX)? == StepOutcome::Again {}
-    let mut writer = lock(&core.writer);
-    core.settle(&mut writer)?;
+    let moved = || core.counters.moved.load(Ordering::Relaxed);
+    loop {
+        let before = moved();
+        blocks.iter().for_each(|&block| writer.packs.want(block));
+        drop(writer);
+        while core.clean_some(u64::MAX)? == StepOutcome::Again {}
+        writer = lock(&core.writer);
+        core.settle(&mut writer)?;
+        if moved() == before {
+            break;
+        }
+    }
     // Over others lie moved entries by now.
     blocks.retain(|&block| writer.stale.is_at(block));
     if let Some(&block) = blocks.iter().find(|&&block| writer.packs.holds(block)) {
@@ -244,20 +253,27 @@ fn find_lost(
     while let Some(at) = from {
         let (page, next) = crate::core::read(&core.state).live_page(at);
         from = next;
-        for (_, slot, place) in page {
-            let opened = core.open_read(core.read_extent(place.extent()), place, slot);
-            match opened {
-                Ok(_) => report.entries += 1,
-                Err(Error::Corruption { file, offset, what }) => {
-                    report.findings.push(Finding {
-                        kind: FindingKind::Damage,
-                        file,
-                        offset,
-                        what: format!("{what}: the entry is lost"),
-                    });
-                    lost.push((slot, place));
+        let mut places: Vec<_> = page
+            .into_iter()
+            .map(|(_, slot, place)| (slot, place))
+            .collect();
+        // Those of a pack together.
+        places.sort_unstable_by_key(|(_, place)| *place);
+        for some in places.chunks(READ_TOGETHER) {
+            for (&(slot, place), entry) in some.iter().zip(core.read_entries(some)?) {
+                match entry {
+                    Ok(_) => report.entries += 1,
+                    Err(Error::Corruption { file, offset, what }) => {
+                        report.findings.push(Finding {
+                            kind: FindingKind::Damage,
+                            file,
+                            offset,
+                            what: format!("{what}: the entry is lost"),
+                        });
+                        lost.push((slot, place));
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) => return Err(error),
             }
             progress.report(Progress {
                 phase: "repairing",

@@ -21,9 +21,7 @@ use cambium_index::cuckoo::{Parts, SlotKey};
 use cambium_io::batch::read_all;
 use cambium_io::{AlignedBuffer, Crew, Environment, ReadRequest};
 
-use crate::format::{
-    self, CONTINUATION, ENTRY, ENTRY_HEADER_BYTES, EntryHeader, EntryKind, Superblock,
-};
+use crate::format::{self, CONTINUATION, ENTRY, EntryHeader, EntryKind, Superblock};
 use crate::mirror::Differing;
 use crate::options::Tuning;
 use crate::pack;
@@ -91,11 +89,7 @@ impl Found {
     /// The entries of a pack, from its first block; `None` if that does not match the checksum
     /// of the table.
     fn packed(header: &EntryHeader, bytes: &[u8], unit: u32) -> Option<Vec<Self>> {
-        let table = bytes.get(ENTRY_HEADER_BYTES..)?;
-        let table = table.get(..usize::from(header.key_bytes))?;
-        if pack::table_check(table) != header.key_check {
-            return None;
-        }
+        let table = pack::table(header, bytes)?;
         let rows = pack::rows(table, header.value_bytes as usize).enumerate();
         rows.map(|(number, row)| {
             let row = row?;

@@ -35,6 +35,9 @@ impl Writer {
     /// that is durable.
     pub fn lose(&mut self, place: Place, sequence: u64) {
         if let Some((extent, since)) = self.packs.lose(place, sequence) {
+            if place.number().is_some() {
+                self.stale.keep_oldest(extent.block);
+            }
             self.allocator.free_after(extent, since);
         }
     }

@@ -74,6 +74,17 @@ impl StaleHeaders {
         }
     }
 
+    /// Of several headers' notes at a block, keeps that of the oldest write: the blocks of a pack
+    /// are free, and one write of zeros erases what is left of it.
+    pub fn keep_oldest(&mut self, block: u32) {
+        let all = self.by_block.range((block, 0)..=(block, u64::MAX));
+        let others: Vec<u64> = all.skip(1).map(|(_, sequence)| *sequence).collect();
+        for sequence in others {
+            self.by_block.remove(&(block, sequence));
+            self.by_sequence.remove(&(sequence, block));
+        }
+    }
+
     /// True if there is one at a block that nothing was written over.
     pub fn is_at(&self, block: u32) -> bool {
         let all = (block, 0)..=(block, u64::MAX);

@@ -27,6 +27,8 @@ pub(crate) struct State {
     pub live_digest: u64,
     /// Moments that are held, and how often.
     pins: BTreeMap<u64, usize>,
+    /// Cleaning holds one of them.
+    pub is_cleaned: bool,
     history: BTreeMap<(u64, Arc<[u8]>), Vec<Change>>,
     changes: u64,
     /// Of a store that was made with `history=on`: every write that readers see and that is not
@@ -83,6 +85,7 @@ impl State {
             visible,
             live_digest: 0,
             pins: BTreeMap::new(),
+            is_cleaned: false,
             history: BTreeMap::new(),
             changes: 0,
             log: None,
@@ -120,7 +123,12 @@ impl State {
 
     /// Snapshots and cursors open.
     pub fn pins(&self) -> usize {
-        self.pins.values().sum()
+        self.pins.values().sum::<usize>() - usize::from(self.is_cleaned)
+    }
+
+    /// The oldest moment that is held.
+    pub fn oldest_pin(&self) -> Option<u64> {
+        self.pins.keys().next().copied()
     }
 
     /// Holds the moment now.

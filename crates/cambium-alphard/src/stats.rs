@@ -193,12 +193,12 @@ impl Core {
         statistics.count(
             "entries_moved",
             of(&counters.moved),
-            "small entries moved into packs, or out of packs that were half obsolete, since opening",
+            "small entries moved into packs, or out of packs that were partly obsolete, since opening",
         );
         statistics.count(
             "headers_erased",
             of(&counters.erased),
-            "stale headers erased since opening",
+            "stale headers erased since opening; a pack of obsolete entries has one",
         );
         statistics.bytes(
             "erased_bytes",

@@ -7,8 +7,6 @@
 //! entries that come to their places erase them for nothing, and every sync of the
 //! background makes writers wait.
 
-use std::collections::BTreeSet;
-
 use cambium_api::{CompactOptions, CompactReport, PhaseSeconds, Progress, ProgressSink};
 use cambium_base::{Error, Extent, Result};
 use cambium_io::StepOutcome;
@@ -58,7 +56,13 @@ impl Core {
                 Err(outcome) => Ok(outcome),
             };
         }
-        self.step(budget, false)
+        let outcome = self.step(budget, false)?;
+        if outcome == StepOutcome::Again {
+            // What was moved has numbers, and nobody else wrote.
+            let next = lock(&self.writer).next_sequence;
+            self.seen_idle.store(next, Ordering::Relaxed);
+        }
+        Ok(outcome)
     }
 
     /// Keeps other upkeep away, and a close; an outcome where there is nothing to keep up.
@@ -87,7 +91,8 @@ impl Core {
             return Ok(StepOutcome::Again);
         }
         let least_waste = match is_pressed {
-            true => lock(&self.writer).packs.pressing_waste(),
+            // Else letting tombstones go gives back more.
+            true => lock(&self.writer).tombstones.len().max(1) as u64,
             false => self.waste_worth_cleaning(),
         };
         if self.clean_some(least_waste)? == StepOutcome::Again {
@@ -102,6 +107,7 @@ impl Core {
         let chosen = self.choose_headers(most, is_pressed);
         if chosen.is_empty() {
             // Perhaps packs that tombstones wait for were found.
+            let least_waste = if is_pressed { 1 } else { least_waste };
             return match self.clean_some(least_waste)? {
                 StepOutcome::Again => Ok(StepOutcome::Again),
                 _ => self.discard_some(false),
@@ -143,7 +149,6 @@ impl Core {
     /// yet: those after it would let no tombstone go.
     fn choose_headers(&self, most: usize, is_pressed: bool) -> Vec<(u64, u32)> {
         let mut chosen: Vec<(u64, u32)> = Vec::new();
-        let mut packs = BTreeSet::new();
         while chosen.len() < most {
             let mut writer = lock(&self.writer);
             let Some(&(newest, _)) = writer.tombstones.back() else {
@@ -154,10 +159,8 @@ impl Core {
             let some: Vec<(u64, u32)> = stale.take(A_HOLD.min(most - chosen.len())).collect();
             let count = some.len();
             for (sequence, block) in some {
-                // A pack has one header for several.
-                let is_chosen = packs.contains(&block);
                 // Taken while a snapshot sees it, or other entries of its pack count.
-                if !is_chosen && !writer.allocator.take(Extent { block, blocks: 1 }) {
+                if !writer.allocator.take(Extent { block, blocks: 1 }) {
                     let stale = EACH_STALE * writer.stale.len();
                     let are_many = stale > read(&self.state).index.len();
                     if is_pressed || are_many {
@@ -165,7 +168,6 @@ impl Core {
                     }
                     return chosen;
                 }
-                packs.insert(block);
                 chosen.push((sequence, block));
             }
             if count < A_HOLD {
@@ -189,7 +191,6 @@ impl Core {
     fn runs_of(&self, chosen: &[(u64, u32)]) -> Vec<Extent> {
         let mut blocks: Vec<u32> = chosen.iter().map(|(_, block)| *block).collect();
         blocks.sort_unstable();
-        blocks.dedup();
         // Where holes are punched again, zeros between would only take space. And before an
         // opening has its epoch, numbers above what is said to be durable must have no gap:
         // headers in what is free by now may be some of them.
@@ -239,7 +240,6 @@ impl Core {
             Err(error) if error.is_no_space() => {
                 let mut blocks: Vec<u32> = headers.iter().map(|(_, block)| *block).collect();
                 blocks.sort_unstable();
-                blocks.dedup();
                 erase_blocks(&self.volume, &blocks)
             }
             written => written,

@@ -21,5 +21,6 @@ mod kept;
 #[cfg(target_os = "linux")]
 mod loop_device;
 mod mirror;
+mod packs;
 mod states;
 mod threads;

@@ -1,0 +1,224 @@
+//! Small entries that share blocks: what they take, that their space comes back, and what
+//! damage to a pack costs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use cambium_alphard::Alphard;
+use cambium_api::{Durability, Engine, EngineKind, OptionValues, WriteBatch};
+use cambium_io::simulated::{CrashStyle, Generator, SimulatedDisk};
+use cambium_io::{Environment, StepOutcome};
+use cambium_testkit::stores::{self, entries as contents, number};
+
+const DATA: &str = "/store/data";
+
+fn create(disk: &SimulatedDisk, block_bytes: &str) -> Arc<dyn Engine> {
+    let environment = Environment::simulated(disk, 1);
+    let pairs = [("size", "8MiB"), ("block_bytes", block_bytes)];
+    stores::create(&Alphard, &environment, &OptionValues::from(pairs))
+}
+
+fn open(disk: &SimulatedDisk) -> Arc<dyn Engine> {
+    let environment = Environment::simulated(disk, 2);
+    let opened = Alphard.open(
+        &environment,
+        Path::new("/store"),
+        &OptionValues::from([("io", "sync")]),
+        &(),
+    );
+    opened.unwrap()
+}
+
+fn key(number: u64) -> Vec<u8> {
+    format!("key {number:012}").into_bytes()
+}
+
+fn value(number: u64, round: u64) -> Vec<u8> {
+    (number << 8 | round).to_le_bytes().repeat(13)[..100].to_vec()
+}
+
+/// Bytes of the device that are not free.
+fn taken(store: &dyn Engine) -> u64 {
+    (8 << 20) - number(store, "free_bytes")
+}
+
+fn finish_upkeep(store: &dyn Engine) {
+    let mut idle = 0;
+    for _ in 0..10_000 {
+        idle = match store.step(1 << 20).unwrap() {
+            StepOutcome::Again => 0,
+            _ => idle + 1,
+        };
+        if idle == 3 {
+            return;
+        }
+    }
+    panic!("upkeep goes on for ever");
+}
+
+#[test]
+fn small_entries_take_at_most_a_third_more_than_their_bytes() {
+    const COUNT: u64 = 10_000;
+    for block_bytes in ["512", "4096"] {
+        // Blocks of 4,096 bytes would not all fit alone: cleaning goes on beside the writes.
+        let store = create(&SimulatedDisk::new(1), block_bytes);
+        let bytes = COUNT * (16 + 100);
+        let mut random = Generator::new(1);
+        for round in 0..3 {
+            for step in 0..COUNT {
+                let number = match round {
+                    0 => step,
+                    _ => random.below(COUNT),
+                };
+                let value = value(number, round);
+                store
+                    .put(&key(number), &value, Durability::Buffered)
+                    .unwrap();
+                if step % 100 == 0 {
+                    store.step(1 << 20).unwrap();
+                }
+            }
+            finish_upkeep(&*store);
+            // What the background leaves is less than an eighth.
+            assert!(taken(&*store) < bytes * 3 / 2, "{}", taken(&*store));
+            store.compact(&Default::default(), &()).unwrap();
+            assert!(taken(&*store) < bytes * 4 / 3, "{}", taken(&*store));
+            assert_eq!(number(&*store, "entries"), COUNT);
+        }
+        assert!(store.check(&()).unwrap().is_sound());
+    }
+}
+
+#[test]
+fn the_small_entries_of_a_batch_share_blocks_at_once() {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, "512");
+    let before = taken(&*store);
+    let mut batch = WriteBatch::new();
+    (0..5_000).for_each(|number| _ = batch.put(&key(number), &value(number, 0)));
+    store.write(batch, Durability::Synced).unwrap();
+    let took = taken(&*store) - before;
+    assert!(took < 5_000 * 116 * 4 / 3, "{took}");
+    // Also where a scan has to find them.
+    let disk = disk.crash(CrashStyle::NothingUnsynced, 1);
+    let store = open(&disk);
+    let expected: BTreeMap<_, _> = (0..5_000).map(|at| (key(at), value(at, 0))).collect();
+    assert!(contents(&*store).into_iter().eq(expected));
+    // The space of all but a few comes back, and these are still there.
+    let mut batch = WriteBatch::new();
+    let kept = |number: &u64| number.is_multiple_of(100);
+    let deleted = (0..5_000).filter(|number| !kept(number));
+    deleted.for_each(|number| _ = batch.delete(&key(number)));
+    store.write(batch, Durability::Synced).unwrap();
+    store.compact(&Default::default(), &()).unwrap();
+    assert!(taken(&*store) - before < 32 << 10, "{}", taken(&*store));
+    assert!(number(&*store, "tombstones") < 2, "the newest one may stay");
+    drop(store);
+    let store = open(&disk.crash(CrashStyle::NothingUnsynced, 2));
+    let expected: Vec<_> = (0..5_000)
+        .filter(kept)
+        .map(|at| (key(at), value(at, 0)))
+        .collect();
+    assert_eq!(contents(&*store).into_iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn damage_in_a_pack_costs_its_entries_and_brings_nothing_back() {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, "512");
+    for round in 0..2 {
+        let mut batch = WriteBatch::new();
+        (0..200).for_each(|number| _ = batch.put(&key(number), &value(number, round)));
+        store.write(batch, Durability::Synced).unwrap();
+    }
+    // This one says that the others are durable.
+    store.put(b"last", b"", Durability::Synced).unwrap();
+    store.put(b"last", b"", Durability::Synced).unwrap();
+    drop(store);
+    let disk = disk.crash(CrashStyle::NothingUnsynced, 1);
+    let data = Path::new(DATA);
+    let image = disk.contents(data).unwrap();
+    let damaged = value(77, 1);
+    let found = image.windows(100).position(|bytes| bytes == damaged);
+    assert!(disk.flip_bit(data, found.unwrap() as u64, 1));
+    // An opening reads the table alone.
+    let store = open(&disk);
+    let mut lost = Vec::new();
+    for at in 0..200 {
+        match store.get(&key(at)) {
+            Ok(found) => assert_eq!(found.unwrap(), value(at, 1)),
+            Err(error) => {
+                assert!(error.is_corruption(), "{error}");
+                lost.push(at);
+            }
+        }
+    }
+    assert!(lost.contains(&77) && lost.len() <= 22, "{lost:?}");
+    drop(store);
+    let disk = disk.crash(CrashStyle::Everything, 1);
+    let environment = Environment::simulated(&disk, 3);
+    let options = OptionValues::from([("io", "sync")]);
+    let report = Alphard.repair(&environment, Path::new("/store"), &options, &());
+    assert_eq!(report.unwrap().findings.len(), lost.len());
+    let store = open(&disk.crash(CrashStyle::NothingUnsynced, 2));
+    let kept = (0..200).filter(|at| !lost.contains(at));
+    let mut expected: BTreeMap<_, _> = kept.map(|at| (key(at), value(at, 1))).collect();
+    expected.insert(b"last".to_vec(), Vec::new());
+    assert!(contents(&*store).into_iter().eq(expected));
+}
+
+#[test]
+fn a_full_store_of_packs_takes_overwrites_and_deletes() {
+    for block_bytes in ["512", "4096"] {
+        let store = create(&SimulatedDisk::new(1), block_bytes);
+        let mut count = 0;
+        let full = loop {
+            let mut batch = WriteBatch::new();
+            (count..count + 100).for_each(|number| _ = batch.put(&key(number), &value(number, 0)));
+            match store.write(batch, Durability::Written) {
+                Ok(_) => count += 100,
+                Err(error) => break error,
+            }
+        };
+        assert!(full.is_no_space() && count > 40_000, "{count}: {full}");
+        let mut random = Generator::new(1);
+        for _ in 0..count / 2 {
+            let number = random.below(count);
+            let value = value(number, 1);
+            store
+                .put(&key(number), &value, Durability::Written)
+                .unwrap();
+        }
+        for number in 0..count {
+            store.delete(&key(number), Durability::Written).unwrap();
+        }
+        store.compact(&Default::default(), &()).unwrap();
+        assert!(taken(&*store) < 64 << 10, "{}", taken(&*store));
+    }
+}
+
+#[test]
+fn obsolete_entries_of_packs_are_known_after_a_reopening() {
+    for closes in [true, false] {
+        let disk = SimulatedDisk::new(1);
+        let store = create(&disk, "512");
+        let mut batch = WriteBatch::new();
+        (0..2_200).for_each(|number| _ = batch.put(&key(number), &value(number, 0)));
+        store.write(batch, Durability::Synced).unwrap();
+        let before = taken(&*store);
+        // One entry of each pack is left, the first.
+        let mut batch = WriteBatch::new();
+        let others = (0..2_200).filter(|number| number % 22 > 0);
+        others.for_each(|number| _ = batch.delete(&key(number)));
+        store.write(batch, Durability::Synced).unwrap();
+        if closes {
+            store.close().unwrap();
+        }
+        drop(store);
+        let store = open(&disk.crash(CrashStyle::NothingUnsynced, 1));
+        store.compact(&Default::default(), &()).unwrap();
+        assert!(taken(&*store) < before / 8, "{}", taken(&*store));
+        assert_eq!(number(&*store, "entries"), 100);
+    }
+}
