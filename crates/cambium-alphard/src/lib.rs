@@ -90,6 +90,7 @@ pub fn layouts() -> Vec<&'static cambium_base::layout::Layout> {
     vec![
         &format::SUPERBLOCK_LAYOUT,
         &format::ENTRY_LAYOUT,
+        &pack::ROW_LAYOUT,
         &image::IMAGE_LAYOUT,
     ]
 }

@@ -24,6 +24,7 @@ use std::ops::Range;
 
 use cambium_base::checksum::crc32c;
 use cambium_base::coding::{u16_at, u64_at};
+use cambium_base::layout::{Layout, field};
 use cambium_index::cuckoo::SlotKey;
 
 use crate::format::{ENTRY_HEADER_BYTES, EntryHeader};
@@ -36,6 +37,20 @@ const TOMBSTONE: u16 = u16::MAX;
 const MOST_BLOCKS: u32 = 8;
 /// The same of blocks of 4,096 bytes.
 const MOST_LARGE_BLOCKS: u32 = 4;
+
+/// An entry in the table.
+pub const ROW_LAYOUT: Layout = Layout {
+    name: "Entry in the table of a pack",
+    about: "One after another behind the header of a pack, all in its first block. The entries' keys and values follow in the same order.",
+    fields: &[
+        field(0, 8, "slot_key", "the key as the index holds it"),
+        field(8, 8, "key_check", "a second hash of the key"),
+        field(16, 2, "key_bytes", "length of the key; 0 in a tombstone"),
+        field(18, 2, "value_bytes", "length of the value; `ffff` in a tombstone"),
+    ],
+    size: ROW_BYTES,
+}
+.checked();
 
 /// Bytes that an entry takes in a pack.
 pub fn entry_bytes(key_bytes: usize, value_bytes: usize) -> usize {
