@@ -143,7 +143,9 @@ impl Attaching {
             let mut errors = found.into_iter().filter_map(Found::into_error);
             return Err(errors.next().unwrap_or(Error::Closed));
         };
-        let blank = found.iter().any(|found| matches!(found, Found::Blank(..)));
+        // A detached loop device and an empty file read like a blank one, but have no room.
+        let is_blank = |found: &Found| matches!(found, Found::Blank(file, _) if check_length(&**file, &superblock).is_ok());
+        let blank = found.iter().any(is_blank);
         let mut behind = None;
         let current = match who_is_current(&paths, &superblocks, &superblock, &members)? {
             // The user who puts a blank one there and repairs gives up its content.
@@ -152,7 +154,7 @@ impl Attaching {
                 superblock.current = 1 << superblock.member;
                 superblock.current
             }
-            0 => return Err(left_behind(&paths[superblock.member as usize])),
+            0 => return Err(left_behind(&paths, &superblock)),
             current => current,
         };
         Ok(Attaching {
@@ -440,8 +442,9 @@ fn who_is_current(
                 &paths[found.member as usize],
                 128,
                 format!(
-                    "this member and {} were both written to without the other; keep one: write zeros over the first 128 KiB of the other, then `repair`",
-                    paths[newest.member as usize].display()
+                    "this member and {} were both written to without the other; {}; keep one: write zeros over the first 128 KiB of the other, then `repair`",
+                    paths[newest.member as usize].display(),
+                    compare_writes(paths, newest, found)
                 ),
             ));
         }
@@ -460,7 +463,36 @@ fn who_is_current(
     Ok(current)
 }
 
-fn left_behind(path: &Path) -> Error {
-    let what = "this member is stale: the store was written to without it, and the member that has every entry is missing: bring that one back; if it is gone for good, put a blank one in its place, and `repair` goes on with what this one has";
-    Error::corruption(path, 128, what)
+fn left_behind(paths: &[PathBuf], superblock: &Superblock) -> Error {
+    let stale = superblock.member as usize;
+    let mut others = paths.iter().enumerate();
+    let other = others.find(|(member, _)| *member != stale);
+    let other = other.map_or_else(String::new, |(_, path)| format!(" {}", path.display()));
+    let what = format!(
+        "this member is stale: the store was written to without it, and the member{other} that has every entry is missing: bring that one back; if it is gone for good, put a blank one of at least {} bytes in its place, and `repair` goes on with what this one has",
+        length_of(superblock)
+    );
+    Error::corruption(&paths[stale], 128, what)
+}
+
+/// Names the member that has the newer writes, where the superblocks tell. That of a member
+/// that was not closed has the last write of an earlier moment only.
+fn compare_writes(paths: &[PathBuf], one: &Superblock, other: &Superblock) -> String {
+    let through = |of: &Superblock| {
+        let least = if of.clean { "" } else { "at least " };
+        let path = paths[of.member as usize].display();
+        format!("{path} has writes through {least}{}", of.sequence)
+    };
+    let (newer, older) = match one.sequence > other.sequence {
+        true => (one, other),
+        false => (other, one),
+    };
+    let verdict = match older.clean && newer.sequence > older.sequence {
+        true => format!(
+            "{} has the newer writes",
+            paths[newer.member as usize].display()
+        ),
+        false => "which has the newer writes is not known".to_string(),
+    };
+    format!("{verdict} ({}, {})", through(newer), through(older))
 }

@@ -265,16 +265,23 @@ fn members_that_were_written_to_apart_are_refused() {
     let disk = disk(1, 512);
     create(&disk).close().unwrap();
     let said = disk.contents(Path::new("/store/members")).unwrap();
-    for (lost, value) in [(1, b"one"), (0, b"two")] {
+    for (lost, values) in [(1, &["one"][..]), (0, &["first", "two"])] {
         let store = open_without(&disk, lost).unwrap();
-        store.put(b"oak", value, Durability::Synced).unwrap();
+        for value in values {
+            store
+                .put(b"oak", value.as_bytes(), Durability::Synced)
+                .unwrap();
+        }
         store.close().unwrap();
         drop(store);
         // As if the folder had been restored from a backup between the two.
         assert!(disk.replace_contents(Path::new("/store/members"), &said));
     }
     let refused = open(&disk).err().unwrap().to_string();
-    assert!(refused.contains("without the other"), "{refused}");
+    assert!(
+        refused.contains("without the other") && refused.contains("/two has the newer writes"),
+        "{refused}"
+    );
     // What it says to do, done: the other one is a blank device then.
     let zeros = vec![0; 128 << 10];
     assert!(disk.replace_contents(Path::new(MEMBERS[0]), &zeros));
