@@ -2,7 +2,7 @@
 //! written since.
 //!
 //! ```text
-//! BACKUPS                     which store's backups these are
+//! BACKUPS                     which store's backups these are, and the newest one's number
 //! 0001-full/                  a store: the state at sequence number 1024
 //! 0001-full.backup            says so; without it the folder counts for nothing
 //! 0002-1024-2048.changes      the batches after 1024, through 2048
@@ -14,6 +14,10 @@
 //! before it ends. The batches come from the store's change feed, so an archive costs what
 //! was written since the last one. A consumer named after place and backup keeps that history in
 //! the store; where it is lost all the same, a new chain begins with a full backup.
+//!
+//! `BACKUPS` says nothing that the backups do not say: each description of a full backup has the
+//! ids too. So its loss does no harm, and a newest backup of which the files are missing is
+//! noticed.
 //!
 //! Each backup comes to be by the rename of one file, after everything that it needs is
 //! durable. A process that is killed leaves a draft, or a folder without its description;

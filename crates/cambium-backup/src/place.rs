@@ -1,5 +1,6 @@
 //! The folder of backups: what is in it, what a crash left, what is to be kept.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,12 +9,15 @@ use cambium_api::{CheckReport, Finding, FindingKind, UnixMillis};
 use cambium_base::{Error, Result, SequenceNumber, StoreId, hexdump};
 use cambium_io::{DirectoryEntry, Environment, FileKind, FileLock, FileSystem, LockMode};
 
+use crate::text::Fields;
 use crate::{archive, text};
 
 /// The file that makes a folder a place of backups.
 const MARKER_NAME: &str = "BACKUPS";
 const MARKER_LINE: &str = "cambium backups";
 const FULL_LINE: &str = "cambium full backup";
+/// Ends the name of a full backup's description.
+const DESCRIPTION_END: &str = "-full.backup";
 const LOCK_NAME: &str = "LOCK";
 
 /// What a backup consists of.
@@ -64,14 +68,44 @@ pub struct Place {
     pub(crate) id: StoreId,
     /// Of the store that is backed up here.
     pub(crate) store: StoreId,
+    /// The number of the newest backup, as [`MARKER_NAME`] has it; 0 where it names none.
+    newest: u32,
+    /// Why [`MARKER_NAME`] cannot be read.
+    damage: Option<Error>,
 }
 
-/// True for a folder of backups.
+/// True for a folder of backups: it has the file that makes it one, or a full backup.
 ///
 /// # Errors
 /// Those of the file system.
 pub fn is_place(files: &dyn FileSystem, folder: &Path) -> Result<bool> {
-    Ok(files.metadata(&folder.join(MARKER_NAME))?.is_some())
+    if files.metadata(&folder.join(MARKER_NAME))?.is_some() {
+        return Ok(true);
+    }
+    let found = files.metadata(folder)?;
+    let is_folder = found.is_some_and(|found| found.kind == FileKind::Directory);
+    Ok(is_folder && !descriptions(files, folder)?.is_empty())
+}
+
+/// The descriptions of full backups, the newest first.
+fn descriptions(files: &dyn FileSystem, folder: &Path) -> Result<Vec<PathBuf>> {
+    let names = files.list(folder)?.into_iter().map(|entry| entry.name);
+    let numbered = names.filter_map(|name| {
+        let number = number_before(&name.to_string_lossy(), DESCRIPTION_END)?;
+        Some((number, folder.join(name)))
+    });
+    let mut numbered: Vec<_> = numbered.collect();
+    numbered.sort_by_key(|(number, _)| Reverse(*number));
+    Ok(numbered.into_iter().map(|(_, path)| path).collect())
+}
+
+/// The ids of place and store, which [`MARKER_NAME`] and each description have.
+fn ids(fields: &Fields) -> Option<(StoreId, StoreId)> {
+    let id = |name| -> Option<StoreId> {
+        let bytes = hexdump::from_hex(&fields.parse::<String>(name)?)?;
+        Some(StoreId(bytes.try_into().ok()?))
+    };
+    Some((id("place")?, id("store")?))
 }
 
 impl Place {
@@ -88,24 +122,72 @@ impl Place {
             });
         }
         let path = folder.join(MARKER_NAME);
-        let fields = text::read(files, &path, MARKER_LINE)?;
-        let id = |name| -> Option<StoreId> {
-            let bytes = hexdump::from_hex(&fields.parse::<String>(name)?)?;
-            Some(StoreId(bytes.try_into().ok()?))
-        };
-        let (Some(place), Some(store)) = (id("place"), id("store")) else {
-            return Err(Error::corruption(
-                path,
+        let read = text::read(files, &path, MARKER_LINE).and_then(|fields| match ids(&fields) {
+            Some(ids) => Ok((ids, fields.parse("newest").unwrap_or(0))),
+            None => Err(Error::corruption(
+                &path,
                 0,
                 "expected the ids of place and store",
-            ));
+            )),
+        });
+        let (((id, store), newest), damage) = match read {
+            Ok(read) => (read, None),
+            Err(error) if is_damage(&error) => {
+                let described = Place::described_ids(files, folder)?;
+                let ids = described.ok_or_else(|| {
+                    let what = "this file is missing or damaged, and no description of a full backup (`NUMBER-full.backup`) is sound: no backup here can be restored; back up to another folder";
+                    Error::corruption(&path, 0, what)
+                })?;
+                ((ids, 0), Some(error))
+            }
+            Err(error) => return Err(error),
         };
         Ok(Place {
             environment: environment.clone(),
             folder: folder.to_path_buf(),
-            id: place,
+            id,
             store,
+            newest,
+            damage,
         })
+    }
+
+    /// The ids in the newest description that is sound.
+    fn described_ids(files: &dyn FileSystem, folder: &Path) -> Result<Option<(StoreId, StoreId)>> {
+        for path in descriptions(files, folder)? {
+            match text::read(files, &path, FULL_LINE) {
+                Ok(fields) => {
+                    if let Some(ids) = ids(&fields) {
+                        return Ok(Some(ids));
+                    }
+                }
+                Err(error) if error.is_corruption() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Names the newest backup in [`MARKER_NAME`], durably: its files may get lost. Writes the
+    /// file anew where it is damaged.
+    pub(crate) fn name_newest(&self, number: u32) -> Result<()> {
+        match self.damage.is_none() && self.newest == number {
+            true => Ok(()),
+            false => write_marker(self.files(), &self.folder, (self.id, self.store), number),
+        }
+    }
+
+    /// That [`MARKER_NAME`] is damaged, as a check says it.
+    pub(crate) fn report_damage(&self, report: &mut CheckReport) -> Result<()> {
+        let Some(error) = &self.damage else {
+            return Ok(());
+        };
+        let how = "the full backups say what it said, but not whether the newest backup is missing; the next backup writes it anew";
+        report.note_mended(error.clone(), how)?;
+        if let Some(finding) = report.findings.last_mut() {
+            finding.kind = FindingKind::Degraded;
+        }
+        Ok(())
     }
 
     /// Opens a folder of backups of a store, or makes it of one that is empty or not there.
@@ -148,9 +230,7 @@ impl Place {
         }
         let mut id = [0; 16];
         environment.randomness.fill(&mut id);
-        let id = StoreId(id);
-        let fields = [("place", id.to_string()), ("store", store.to_string())];
-        text::write(files, &folder.join(MARKER_NAME), MARKER_LINE, &fields)?;
+        write_marker(files, folder, (StoreId(id), store), 0)?;
         Place::open(environment, folder)
     }
 
@@ -166,7 +246,7 @@ impl Place {
             let name = entry.name.to_string_lossy();
             let path = self.folder.join(&entry.name);
             let (number, kind, after, through, path) =
-                if let Some(number) = number_before(&name, "-full.backup") {
+                if let Some(number) = number_before(&name, DESCRIPTION_END) {
                     let none = SequenceNumber(0);
                     let folder = self.full_folder(number);
                     (number, BackupKind::Full, none, none, folder)
@@ -198,7 +278,34 @@ impl Place {
         }
         backups.sort_by_key(|backup| backup.number);
         mark_broken_chains(&mut backups);
+        if backups.last().map_or(0, |last| last.number) < self.newest {
+            backups.push(self.missing_newest());
+        }
         Ok(backups)
+    }
+
+    /// The newest backup, of which only the name in [`MARKER_NAME`] is left.
+    fn missing_newest(&self) -> Backup {
+        let number = self.newest;
+        let path = self.folder.join(MARKER_NAME);
+        let what = format!(
+            "this names backup {number} as the newest; expected a file `{number:04}-AFTER-THROUGH.changes` or `{number:04}{DESCRIPTION_END}`: it is missing"
+        );
+        Backup {
+            number,
+            kind: BackupKind::Changes,
+            after: SequenceNumber(0),
+            through: SequenceNumber(0),
+            taken: UnixMillis(0),
+            bytes: 0,
+            damage: Some(Finding {
+                kind: FindingKind::Damage,
+                file: path.clone(),
+                offset: 0,
+                what,
+            }),
+            path,
+        }
     }
 
     /// Fills in what an archive's length and end say.
@@ -306,6 +413,8 @@ impl Place {
             ("after", after.to_string()),
             ("through", through.to_string()),
             ("taken", taken.0.to_string()),
+            ("place", self.id.to_string()),
+            ("store", self.store.to_string()),
         ];
         let path = self.description(number);
         text::write(self.files(), &path, FULL_LINE, &fields)
@@ -316,7 +425,7 @@ impl Place {
     }
 
     fn description(&self, number: u32) -> PathBuf {
-        self.folder.join(format!("{number:04}-full.backup"))
+        self.folder.join(format!("{number:04}{DESCRIPTION_END}"))
     }
 
     pub(crate) fn archive_path(
@@ -355,6 +464,26 @@ impl Place {
         let clock: &Arc<_> = &self.environment.clock;
         UnixMillis(clock.wall_nanoseconds() / 1_000_000)
     }
+}
+
+/// Makes a folder a place of backups, or names the newest one there.
+fn write_marker(
+    files: &dyn FileSystem,
+    folder: &Path,
+    (place, store): (StoreId, StoreId),
+    newest: u32,
+) -> Result<()> {
+    let fields = [
+        ("place", place.to_string()),
+        ("store", store.to_string()),
+        ("newest", newest.to_string()),
+    ];
+    text::write(files, &folder.join(MARKER_NAME), MARKER_LINE, &fields)
+}
+
+/// True for a file that is damaged, or not there.
+fn is_damage(error: &Error) -> bool {
+    CheckReport::default().take(error.clone()).is_ok()
 }
 
 /// Marks the archives that do not go on where a sound backup ends.

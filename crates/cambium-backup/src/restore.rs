@@ -180,6 +180,7 @@ impl Place {
     pub fn verify(&self, stores: &dyn Stores, progress: &dyn ProgressSink) -> Result<CheckReport> {
         let _held = self.lock(LockMode::Shared)?;
         let mut report = CheckReport::default();
+        self.report_damage(&mut report)?;
         let backups = self.list()?;
         for (done, backup) in backups.iter().enumerate() {
             progress.report(Progress {
@@ -187,10 +188,12 @@ impl Place {
                 done: done as u64,
                 total: Some(backups.len() as u64),
             });
-            let found_before = report.findings.len();
+            // Its files may be missing, and nothing in them can be restored.
+            if let Some(damage) = &backup.damage {
+                report.findings.push(damage.clone());
+                continue;
+            }
             let checked = match backup.kind {
-                // Its folder may be missing.
-                BackupKind::Full if backup.damage.is_some() => Ok(CheckReport::default()),
                 BackupKind::Full => stores.check(&backup.path),
                 BackupKind::Changes => self.verify_archive(backup),
             };
@@ -202,9 +205,6 @@ impl Place {
                     report.files += found.files;
                 }
                 Err(error) => report.take(error)?,
-            }
-            if report.findings.len() == found_before {
-                report.findings.extend(backup.damage.clone());
             }
         }
         Ok(report)

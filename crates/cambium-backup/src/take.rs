@@ -49,6 +49,7 @@ impl Place {
                 self.take_full(engine, number, progress)?
             }
         };
+        self.name_newest(taken.backup.number)?;
         self.remove_other_consumers(engine, taken.backup.number)?;
         Ok(taken)
     }

@@ -375,3 +375,62 @@ fn any_changed_or_missing_byte_of_an_archive_is_found() {
     assert!(restored(&bench.environment, Some(4)).is_err());
     assert!(restored(&bench.environment, Some(2)).is_ok());
 }
+
+#[test]
+fn the_loss_of_the_file_that_names_the_place_does_no_harm() {
+    let marker = Path::new("place/BACKUPS");
+    let missing = |disk: &SimulatedDisk| {
+        use cambium_io::FileSystem;
+        disk.remove(marker).unwrap();
+    };
+    let damaged = |disk: &SimulatedDisk| assert!(disk.flip_bit(marker, 30, 1));
+    for lose in [&missing as &dyn Fn(&SimulatedDisk), &damaged] {
+        let disk = SimulatedDisk::new(1);
+        let mut bench = Bench::new(&disk, 1);
+        let states = several(&mut bench);
+        lose(&disk);
+        assert_eq!(bench.place().list().unwrap().len(), 5);
+        assert_eq!(restored(&bench.environment, None).unwrap(), states[4]);
+        let report = verify(&bench.environment);
+        assert!(report.is_sound() && report.is_degraded(), "{report:?}");
+        assert_eq!(report.findings[0].file, marker);
+        let other = Place::open_or_create(&bench.environment, path("place"), StoreId([4; 16]));
+        assert!(matches!(other, Err(Error::AlreadyExists { .. })));
+        // The next backup writes it anew, also where nothing is new.
+        assert!(!bench.place().take(&*bench.store, &()).unwrap().is_new);
+        assert!(!verify(&bench.environment).is_degraded());
+        bench.write(5);
+        let taken = bench.place().take(&*bench.store, &()).unwrap();
+        assert_eq!(taken.backup.kind, BackupKind::Changes);
+        assert_eq!(restored(&bench.environment, None).unwrap(), bench.state);
+        // With the description too, nothing says what the place is of.
+        lose(&disk);
+        assert!(disk.flip_bit(Path::new("place/0001-full.backup"), 30, 1));
+        let refused = Place::open(&bench.environment, path("place")).unwrap_err();
+        assert!(refused.to_string().contains("another folder"), "{refused}");
+    }
+}
+
+#[test]
+fn a_newest_backup_that_is_missing_is_found() {
+    use cambium_io::FileSystem;
+    let disk = SimulatedDisk::new(1);
+    let mut bench = Bench::new(&disk, 1);
+    let states = several(&mut bench);
+    let newest = bench.place().list().unwrap().pop().unwrap();
+    let name = format!("place/0005-{}-{}.changes", newest.after, newest.through);
+    disk.remove(Path::new(&name)).unwrap();
+    assert!(!verify(&bench.environment).is_sound());
+    let refused = restored(&bench.environment, None).unwrap_err().to_string();
+    assert!(
+        refused.contains("backup 5 cannot be restored") && refused.contains("that can is 4"),
+        "{refused}"
+    );
+    assert_eq!(restored(&bench.environment, Some(4)).unwrap(), states[3]);
+    let taken = bench.place().take(&*bench.store, &()).unwrap().backup;
+    assert_eq!((taken.number, taken.kind), (6, BackupKind::Full));
+    assert!(verify(&bench.environment).is_sound());
+    disk.remove(Path::new("place/0006-full.backup")).unwrap();
+    assert!(!verify(&bench.environment).is_sound());
+    assert!(restored(&bench.environment, None).is_err());
+}

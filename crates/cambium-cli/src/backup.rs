@@ -98,10 +98,16 @@ pub fn restore(arguments: &RestoreArguments) -> Result<Status, Failure> {
 pub const DAMAGED_PLACE: &str = "`cambium backups` lists what can be restored; remove a damaged \
                                  archive or full copy, and the next backup is a full copy";
 
-fn of_place(place: &Path, error: Error) -> Failure {
+/// An error of a folder of backups, with the remedy for damage. Where the folder cannot be
+/// listed, the error says all there is to do.
+pub fn of_place(place: &Path, error: Error) -> Failure {
     match &error {
         Error::Corruption { file, .. } if file.starts_with(place) => {
-            Failure::from_status_of(&error, format!("{error}; {DAMAGED_PLACE}"))
+            let remedy = match with_progress().backups(place) {
+                Ok(_) => format!("; {DAMAGED_PLACE}"),
+                Err(_) => String::new(),
+            };
+            Failure::from_status_of(&error, format!("{error}{remedy}"))
         }
         _ => error.into(),
     }

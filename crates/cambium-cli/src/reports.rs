@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::backup::DAMAGED_PLACE;
+use crate::backup::{DAMAGED_PLACE, of_place};
 use crate::failure::{Failure, Status};
 use crate::output::{Output, print, print_json};
 use crate::progress::{Meter, Unit};
@@ -90,13 +90,14 @@ impl MendArguments {
 /// Verifies a store; status 1 with damage, and where a mirror is none any more.
 pub fn check(arguments: &MendArguments) -> Result<Status, Failure> {
     let options = arguments.options()?;
-    let report = when_free(|| options.check(&arguments.report.path))?;
+    let path = &arguments.report.path;
+    let report = when_free(|| options.check(path)).map_err(|error| of_place(path, error))?;
     if arguments.report.json {
         print_json(&check_json(&report))?;
     } else {
         let verdict = match (report.is_sound(), report.is_degraded()) {
             (true, false) => "sound",
-            (true, true) => "sound, but degraded: what is named above mirrors nothing now",
+            (true, true) => "sound, but degraded: what is named above has no second copy now",
             (false, _) => &format!("damaged; {}", remedy_of(&arguments.report.path)),
         };
         print(&format!(

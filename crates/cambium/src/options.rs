@@ -430,7 +430,8 @@ impl Options {
         if is_place(&*self.environment.file_system, path)? {
             return Err(Error::InvalidArgument(format!(
                 "{} is a folder of backups, which no repair mends; remove a damaged archive or full \
-                 copy in it, and the next backup is a full copy",
+                 copy in it, and the next backup is a full copy; the next backup also writes a \
+                 damaged or missing `BACKUPS` anew",
                 path.display()
             )));
         }

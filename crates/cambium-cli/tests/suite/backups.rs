@@ -1,5 +1,6 @@
 //! Incremental backups: what a folder of backups lists can be restored.
 use std::fs;
+use std::path::Path;
 
 use crate::harness::{Place, sorted};
 
@@ -125,11 +126,13 @@ fn what_is_before_damage_restores_and_the_next_backup_is_a_full_copy() {
     let no_archive: Damage = |place| fs::remove_file(file_of(place, "0002-")).unwrap();
     let no_description: Damage =
         |place| fs::remove_file(file_of(place, "0001-full.backup")).unwrap();
+    let no_newest: Damage = |place| fs::remove_file(file_of(place, "0003-")).unwrap();
     let no_copy: Damage = |place| fs::remove_dir_all(place.path("b").join("0001-full")).unwrap();
     for (damage, damaged, sound) in [
         (cut, vec!["2", "3"], true),
         (longer, vec!["2", "3"], true),
         (no_archive, vec!["3"], true),
+        (no_newest, vec!["3"], true),
         (no_description, vec!["2", "3"], false),
         (no_copy, vec!["1", "2", "3"], false),
     ] {
@@ -161,5 +164,39 @@ fn what_is_before_damage_restores_and_the_next_backup_is_a_full_copy() {
         place.run(kept).done();
         assert_eq!(backups(&place).len(), 1);
         place.run(["check", "b"]).done();
+    }
+}
+
+#[test]
+fn backups_outlive_the_file_that_names_the_folder() {
+    let missing = |path: &Path| fs::remove_file(path).unwrap();
+    let damaged = |path: &Path| fs::write(path, "cambium backups\n").unwrap();
+    for lose in [&missing as &dyn Fn(&Path), &damaged] {
+        let place = three();
+        let marker = place.path("b").join("BACKUPS");
+        lose(&marker);
+        assert_eq!(backups(&place).len(), 3);
+        let check = place.run(["check", "b"]);
+        assert_eq!(check.status, Some(1));
+        let verdict = String::from_utf8(check.output).unwrap();
+        assert!(verdict.contains("next backup writes it anew"), "{verdict}");
+        place.run(["restore", "b", "r"]).done();
+        assert_eq!(scan(&place, "r"), scan(&place, "s"));
+        place.run(["put", "s", "yew", "1"]).done();
+        let taken = place.run(["backup", "s", "b", "--incremental"]).done();
+        assert!(taken.starts_with("4\tchanges"), "{taken}");
+        place.run(["check", "b"]).done();
+        // Nothing names the store any more: no command sends the user to another that fails.
+        lose(&marker);
+        fs::write(place.path("b").join("0001-full.backup"), "").unwrap();
+        for command in [
+            &["backups", "b"][..],
+            &["check", "b"],
+            &["restore", "b", "x"],
+        ] {
+            let refused = place.run(command);
+            assert!(!refused.talk.contains("`cambium"), "{}", refused.talk);
+            refused.refused(3, &["back up to another folder"]);
+        }
     }
 }
