@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cambium_api::{
-    ChangeBatch, CheckReport, Durability, Engine, Expiry, Finding, Progress, ProgressSink, Special,
-    WriteBatch,
+    ChangeBatch, CheckReport, Durability, Engine, Expiry, Finding, FindingKind, Progress,
+    ProgressSink, Special, WriteBatch,
 };
 use cambium_base::{Error, Result};
 use cambium_io::{DirectoryEntry, FileLock, FileSystem, LockMode};
@@ -93,6 +93,17 @@ impl Place {
             return Err(self.nothing(None));
         };
         let source = stores.open_read_only(&full.path)?;
+        // A copy may share files of which opening it reads little.
+        let report = source.check(progress)?;
+        let mut findings = report.findings.into_iter();
+        if let Some(damage) = findings.find(|found| found.kind == FindingKind::Damage) {
+            let number = full.number;
+            let what = format!(
+                "{}; full backup {number} cannot be restored, nor can the archives that follow it; `check` verifies the other full backups",
+                damage.what
+            );
+            return Err(Error::corruption(damage.file, damage.offset, what));
+        }
         source.backup(folder, progress)?;
         source.close()?;
         if archives.is_empty() {

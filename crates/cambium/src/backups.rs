@@ -79,8 +79,9 @@ impl Options {
     }
 
     /// Makes a store in `target`, a folder that is empty or not there, of the newest backup
-    /// of a place, or of the one with a number. Durable when it returns. On the file system
-    /// of the place the store may share files with it, as after [`Store::backup`].
+    /// of a place, or of the one with a number. Durable when it returns. What it is made of is
+    /// read and verified first. On the file system of the place the store may share files with
+    /// it, as after [`Store::backup`].
     ///
     /// # Errors
     /// `NotFound` for a number that is not kept, `AlreadyExists` where something is in the

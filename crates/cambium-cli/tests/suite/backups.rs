@@ -200,3 +200,41 @@ fn backups_outlive_the_file_that_names_the_folder() {
         }
     }
 }
+
+#[test]
+fn a_damaged_full_copy_is_not_restored() {
+    for engine in ["forest", "wisckey", "zdb", "alphard"] {
+        let place = Place::empty();
+        place.run(["create", "s", "--engine", engine]).done();
+        let lines: String = (0..2000)
+            .map(|at| format!("key {at:05}\tvalue {at} {}\n", "leaf".repeat(10)))
+            .collect();
+        let import = ["import", "s", "--from", "tsv:-"];
+        place.run_with_input(import, lines.as_bytes()).done();
+        place.run(["backup", "s", "b", "--incremental"]).done();
+        let full = place.path("b").join("0001-full");
+        // The keys and small values of wisckey are in tables, which opening reads little of.
+        let (folder, start) = match engine {
+            "wisckey" => (full.join("keys"), "table"),
+            _ => (full, ""),
+        };
+        let files = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let mut damaged = 0;
+        for file in files {
+            let name = file.file_name().unwrap().to_string_lossy();
+            let mut bytes = fs::read(&file).unwrap();
+            let found = bytes.windows(10).position(|window| window == b"value 1000");
+            if let Some(at) = found.filter(|_| name.starts_with(start)) {
+                bytes[at] ^= 0xff;
+                fs::write(&file, bytes).unwrap();
+                damaged += 1;
+            }
+        }
+        assert!(damaged > 0, "{engine}");
+        let refused = place.run(["restore", "b", "r"]);
+        refused.refused(3, &["0001-full", "full backup 1 cannot be restored"]);
+        assert!(!place.path("r").exists(), "{engine}");
+    }
+}
