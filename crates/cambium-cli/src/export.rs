@@ -37,7 +37,7 @@ pub enum ExportFormat {
 pub struct ExportArguments {
     /// The store
     pub path: PathBuf,
-    /// The file, else standard output
+    /// The file; standard output if it is `-` or not given
     #[arg(long, value_name = "FILE")]
     pub to: Option<PathBuf>,
     /// How to write entries
@@ -58,7 +58,8 @@ pub fn run(store: &Store, arguments: &ExportArguments) -> Result<Status, Failure
              choose one with --namespace, or --format jsonl or dump"
         )));
     }
-    let entries = match &arguments.to {
+    let file = arguments.to.as_deref();
+    let entries = match file.filter(|path| *path != Path::new("-")) {
         None => {
             let output = Output::standard()?;
             if arguments.format == ExportFormat::Dump && output.is_terminal() {

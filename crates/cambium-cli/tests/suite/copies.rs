@@ -56,6 +56,9 @@ fn the_moment_at_which_an_entry_expires_goes_along() {
     place.run(["copy", "s", "copied", "--engine", "zdb"]).done();
     assert_eq!(lines("copied"), whole);
     place.run(["export", "s", "--to", "s.dump"]).done();
+    let dash = place.run(["export", "s", "--to", "-"]).output;
+    assert_eq!(dash, std::fs::read(place.path("s.dump")).unwrap());
+    assert!(!place.path("-").exists());
     for (store, from) in [("dumped", "dump:s.dump"), ("lined", "jsonl:-")] {
         place.run(["create", store]).done();
         let import = ["import", store, "--from", from];
