@@ -89,10 +89,18 @@ pub fn code_of(error: &Error) -> cambium_code {
 
 /// Calls, and answers the code; an error's words are kept for the thread.
 pub fn answer(call: impl FnOnce() -> Result<cambium_code>) -> cambium_code {
+    answer_or(c"there is none", call)
+}
+
+/// As [`answer`], with the words of `CAMBIUM_NOT_FOUND`.
+pub fn answer_or(
+    not_found: &'static CStr,
+    call: impl FnOnce() -> Result<cambium_code>,
+) -> cambium_code {
     match c::guarded(call, Err) {
         Ok(code) => {
             if code == cambium_code::CAMBIUM_NOT_FOUND {
-                set_message(c"there is none".into());
+                set_message(not_found.into());
             }
             code
         }

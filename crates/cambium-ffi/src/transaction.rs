@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use cambium::{Direction, Error, Result, Savepoint, Transaction, TransactionView};
 
-use crate::error::{cambium_code, done};
+use crate::error::{answer_or, cambium_code, done};
 use crate::objects::{
     ITERATORS, Iteration, TRANSACTIONS, cambium_iterator, cambium_store, cambium_transaction,
     forget, input, keep, lock, look_up, output, plain, text,
@@ -208,14 +208,13 @@ pub extern "C" fn cambium_transaction_savepoint(
 pub extern "C" fn cambium_transaction_roll_back(
     transaction: *mut cambium_transaction,
 ) -> cambium_code {
-    done(|| {
+    answer_or(c"the transaction has no savepoint", || {
         let begun = look_up(&TRANSACTIONS, transaction)?;
         let mut begun = lock(&begun);
-        let none = || Error::NotFound {
-            kind: "savepoint",
-            name: "the last one".to_string(),
+        let Some(savepoint) = begun.savepoints.pop() else {
+            return Ok(cambium_code::CAMBIUM_NOT_FOUND);
         };
-        let savepoint = begun.savepoints.pop().ok_or_else(none)?;
-        begun.view.roll_back_to(savepoint)
+        begun.view.roll_back_to(savepoint)?;
+        Ok(cambium_code::CAMBIUM_OK)
     })
 }

@@ -323,6 +323,7 @@ static void transactions(cambium_store* store) {
   ANSWERS(NOT_FOUND, cambium_transaction_get(first, "t1", 2, &value, &length));
   ANSWERS(OK, cambium_transaction_roll_back(first));
   ANSWERS(NOT_FOUND, cambium_transaction_roll_back(first));
+  EXPECT(strcmp(cambium_error_message(), "the transaction has no savepoint") == 0);
   ANSWERS(OK, cambium_transaction_delete(first, "t1", 2));
   cambium_iterator* walk;
   ANSWERS(OK, cambium_transaction_scan(first, "t", 1, "u", 1, 1, &walk));
