@@ -380,9 +380,12 @@ pub fn marker_or_owner(
     if !is_damaged && !is_lost()? {
         return Err(refused);
     }
-    let Some((store, format_version)) = owner()?.filter(|&(_, version)| version <= newest) else {
-        return Err(refused);
+    let Some((store, format_version)) = owner()? else {
+        return Err(unproven(refused, path, engine));
     };
+    if format_version > newest {
+        return Err(refused);
+    }
     let damage = match is_damaged {
         true => refused,
         false => Error::corruption(marker_path, 0, "the store's marker is missing"),
@@ -395,6 +398,19 @@ pub fn marker_or_owner(
         expires: true,
     };
     Ok((marker, Some(damage)))
+}
+
+/// Why a store without a sound marker cannot be repaired, where no file of it stands in.
+fn unproven(refused: Error, path: &Path, engine: &str) -> Error {
+    let why = format!(
+        "no first block of a file here proves that this is a store of engine {engine}: `repair` cannot bring it back; restore a backup"
+    );
+    match refused {
+        Error::Corruption { file, offset, what } => {
+            Error::corruption(file, offset, format!("{what}; {why}"))
+        }
+        _ => not_a_store(path, &format!("it holds no file CAMBIUM, and {why}")),
+    }
 }
 
 /// The stores that the first blocks of an engine's files name, with their format versions.
@@ -416,7 +432,12 @@ fn owners_of_files(
             if entry.kind != FileKind::File || !(files.has_name)(&name.to_string_lossy()) {
                 continue;
             }
-            let file = file_system.open(&folder.join(&entry.name), OpenOptions::READ)?;
+            let file = folder.join(&entry.name);
+            // A file of segments is listed also where its first segment is missing.
+            if file_system.metadata(&file)?.is_none() {
+                continue;
+            }
+            let file = file_system.open(&file, OpenOptions::READ)?;
             // A file that is too short is none of them.
             if let Ok(header) = FileHeader::read(&*file, *magic, newest) {
                 owners.insert(header.identity.store, header.format_version);

@@ -435,7 +435,7 @@ impl Options {
                 path.display()
             )));
         }
-        let unknown = match self.kind_of(path) {
+        let mut unknown = match self.kind_of(path) {
             Ok((kind, _)) => return self.repair_as(&*kind, path),
             // Its marker may be what is missing.
             Err(error @ (Error::Corruption { .. } | Error::NotAStore { .. })) => error,
@@ -455,8 +455,7 @@ impl Options {
         for kind in kinds {
             match self.repair_as(&*kind, path) {
                 // Nothing proves that it is of this engine, which has written nothing.
-                Err(Error::NotAStore { .. }) => {}
-                Err(Error::Corruption { file, .. }) if file.ends_with(MARKER_NAME) => {}
+                Err(error) if is_unproven(&error) => unknown = error,
                 repaired => return repaired,
             }
         }
@@ -519,5 +518,14 @@ impl Options {
             });
         }
         Ok((kind, marker))
+    }
+}
+
+/// True for the error of a repair that finds no proof of an engine.
+fn is_unproven(error: &Error) -> bool {
+    match error {
+        Error::NotAStore { .. } => true,
+        Error::Corruption { file, .. } => file.ends_with(MARKER_NAME),
+        _ => false,
     }
 }

@@ -274,6 +274,11 @@ impl Repair<'_> {
                 continue;
             };
             let path = self.home.folder.join(&entry.name);
+            // Listed by the names of other segments.
+            if file_system.metadata(&path)?.is_none() {
+                self.lose(&path, 0, "the first segment of the file is missing");
+                continue;
+            }
             let handle = file_system.open(&path, OpenOptions::READ)?;
             match FileHeader::read(&*handle, MAGIC, FORMAT_VERSION) {
                 Ok(header) if header.identity.store == self.home.store => {

@@ -187,6 +187,17 @@ fn a_segment_that_is_damaged_is_named_and_one_that_is_gone_costs_what_it_had() {
     let store = Forest.open(&environment, path, &none, &()).unwrap();
     let left = contents(&*store);
     assert!(left.len() > 50, "{}", left.len());
+    // Without what else says which store it is, nothing can be brought back.
+    for lost in [&["CAMBIUM"][..], &["superblock-0", "superblock-1"]] {
+        let unknown = disk.fork();
+        for name in lost.iter().chain(&["000001.forest"]) {
+            unknown.remove(&path.join(name)).unwrap();
+        }
+        let environment = Environment::simulated(&unknown, 1);
+        let refused = Forest.repair(&environment, path, &none, &()).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.contains("back"), "{refused}");
+    }
     let mut named = 0;
     for file in disk.files() {
         if !file.to_string_lossy().contains(".forest.") {
