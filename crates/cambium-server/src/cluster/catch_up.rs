@@ -260,3 +260,54 @@ pub fn keep(history: &Arc<History>, sleep: &dyn Fn(Duration), is_over: &dyn Fn()
         sleep(MARK_INTERVAL);
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // a test that cannot go on has failed
+mod tests {
+    use cambium_cluster::position::Position;
+    use cambium_io::environment::MemoryBudget;
+
+    use super::*;
+    use crate::keyspace::partitions::Partitions;
+
+    /// The last part of a copy has the number of the last batch, and not what it wrote.
+    #[test]
+    fn a_copy_is_no_batch_of_the_feed() {
+        let position = Position::default().next(1).next(1).next(1);
+        let record = Record {
+            first: position.number,
+            position: position.clone(),
+            ..Record::of_nothing()
+        };
+        for parts in [2, 1] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = cambium::open_or_create(folder.path().join("store")).unwrap();
+            let history = History::new(store.clone(), 1, false);
+            history.mark().unwrap();
+            let memory = MemoryBudget::unlimited();
+            let mut keyspace = Keyspace::open(store.clone(), 1, false, 0, memory).unwrap();
+            keyspace.partitions = Some(Partitions::load(&store, 1, "n", 1).unwrap());
+            keyspace.begin_copy(0).unwrap();
+            keyspace.copy_entry(layout::entry_key(0, b"oak"), b"Quercus".to_vec());
+            if parts == 2 {
+                keyspace.commit(1, 0).unwrap();
+            }
+            keyspace.end_copy(0, record.clone());
+            keyspace.commit(2, 0).unwrap();
+            let next = Record {
+                first: 4,
+                position: position.next(1),
+                ..record.clone()
+            };
+            keyspace.apply_frame(0, b"", next, Vec::new());
+            keyspace.commit(3, 0).unwrap();
+            let mut feed = history.feed(&[(0, 1)]).unwrap().unwrap();
+            let mut numbers = Vec::new();
+            while let Some(frames) = feed.next().unwrap() {
+                numbers.extend(frames.iter().map(|frame| frame.numbers));
+            }
+            let batches = numbers.iter().filter(|(first, last)| first <= last);
+            assert_eq!(batches.collect::<Vec<_>>(), [&(4, 4)], "{numbers:?}");
+        }
+    }
+}

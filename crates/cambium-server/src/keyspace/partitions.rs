@@ -45,7 +45,8 @@ const DELETE_RANGE: u8 = 3;
 pub struct Record {
     /// False while a copy is under way.
     pub is_whole: bool,
-    /// The first batch that was written with this record; the last is in the position.
+    /// The first batch that was written with this record; the last is in the position, and
+    /// before the first where there is none.
     pub first: u64,
     /// At least the number of the next hash.
     pub next_number: u64,
@@ -411,6 +412,9 @@ impl Keyspace {
         };
         let applying = partitions.applying.entry(partition);
         let (first, _) = applying.or_insert_with(|| (record.first, replica.clone()));
+        if record.is_whole && !replica.is_whole() {
+            *first = record.first;
+        }
         let first = *first;
         match record.is_whole {
             true if replica.is_whole() => replica.wrote(record.position.clone()),
@@ -449,10 +453,12 @@ impl Keyspace {
         self.view.overlay.put(key, value);
     }
 
-    /// A copy has ended, as of a record.
+    /// A copy has ended, as of a record. In the store's log its last part stands with the
+    /// number of the last batch, but does not have what that batch wrote: it counts for none.
     pub fn end_copy(&mut self, partition: u8, record: Record) {
         let number = record.position.number;
-        self.adopt(partition, record);
+        let first = number + 1;
+        self.adopt(partition, Record { first, ..record });
         self.note_copy(partition, number);
     }
 
