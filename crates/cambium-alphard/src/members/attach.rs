@@ -152,6 +152,8 @@ impl Attaching {
             0 if adopt && blank => {
                 behind = Some(superblock.member as usize);
                 superblock.current = 1 << superblock.member;
+                // Above that of the lost member: should it come back, it is the stale one.
+                superblock.generation += 1 << 32;
                 superblock.current
             }
             0 => return Err(left_behind(&paths, &superblock)),

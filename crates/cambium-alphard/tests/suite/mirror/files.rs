@@ -339,6 +339,31 @@ fn an_empty_member_is_no_blank_one() {
 }
 
 #[test]
+fn a_member_that_was_given_up_is_stale_when_it_comes_back() {
+    let disk = disk(1, 512);
+    create(&disk).close().unwrap();
+    for _ in 0..5 {
+        let store = open_without(&disk, 0).unwrap();
+        store.put(b"oak", b"two", Durability::Synced).unwrap();
+        store.close().unwrap();
+    }
+    let member = Path::new(MEMBERS[1]);
+    let given_up = disk.contents(member).unwrap();
+    assert!(disk.replace_contents(member, &vec![0; 128 << 10]));
+    let environment = Environment::simulated(&disk, 3);
+    let repaired = Alphard.repair(&environment, path(), &Default::default(), &());
+    assert!(!repaired.unwrap().is_sound());
+    let store = open(&disk).unwrap();
+    store.put(b"elm", b"later", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    assert!(disk.replace_contents(member, &given_up));
+    let store = open(&disk).unwrap();
+    assert_eq!(store.get(b"oak").unwrap(), None);
+    assert_eq!(store.get(b"elm").unwrap().unwrap(), b"later");
+}
+
+#[test]
 fn repair_finds_both_members_again_where_what_names_them_is_damaged() {
     let members = Path::new("/store/members");
     for damage in ["checksum", "current", "both, one stale", "missing"] {
