@@ -30,6 +30,22 @@ pub enum Operation {
     },
 }
 
+/// Bytes that operations may put beside what they delete, such as a counter of the keys.
+const MOST_BESIDE_DELETES: usize = 4096;
+
+/// True if operations delete, and put next to nothing beside it: a store with little room takes
+/// them.
+pub fn gives_space_back<'o>(operations: impl Iterator<Item = &'o Operation>) -> bool {
+    let (mut deletes, mut put) = (false, 0);
+    for operation in operations {
+        match operation {
+            Operation::Put { key, value } => put += key.len() + value.len(),
+            Operation::Delete { .. } | Operation::DeleteRange { .. } => deletes = true,
+        }
+    }
+    deletes && put <= MOST_BESIDE_DELETES
+}
+
 impl Operation {
     /// Bytes of keys and values in it.
     pub fn bytes(&self) -> u64 {

@@ -39,7 +39,7 @@ pub mod seeded_bug;
 pub mod summary;
 pub mod transaction;
 
-pub use batch::{Operation, Precondition, Special, WriteBatch};
+pub use batch::{Operation, Precondition, Special, WriteBatch, gives_space_back};
 pub use cambium_base::{Conflict, Durability, Error, Result, SequenceNumber, Value};
 pub use changes::{Change, ChangeBatch, ChangeFeed, ChangeOptions};
 pub use conflicts::{ReadSet, RecentWrites, Written};

@@ -10,7 +10,7 @@ use cambium_api::limits::check_stored_value;
 use cambium_api::{
     Capabilities, ChangeFeed, ChangeOptions, CheckReport, CompactOptions, CompactReport, Engine,
     KeyKind, KeyRange, Kind, Operation, Precondition, ProgressSink, ReadSet, Snapshot, Statistics,
-    WriteBatch,
+    WriteBatch, gives_space_back,
 };
 use cambium_base::{Durability, Result, SequenceNumber};
 use cambium_io::StepOutcome;
@@ -187,13 +187,16 @@ impl Engine for ZdbStore {
         }
         match self.core.shape.keys {
             Keys::Integer => {
+                let operations = batch.operations().iter();
+                let makes_room = gives_space_back(operations.map(|(_, operation)| operation));
                 let mut request = self.integer_request(batch, durability)?;
+                request.makes_room = makes_room;
                 request.unchanged = unchanged;
                 for precondition in preconditions {
                     let key = integer_key(precondition.key())?;
                     request.preconditions.push((key, precondition.clone()));
                 }
-                self.core.write_request(request)
+                self.core.write_integers(request)
             }
             Keys::String if batch.is_empty() && preconditions.is_empty() && unchanged.is_none() => {
                 self.core

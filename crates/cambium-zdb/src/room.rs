@@ -70,10 +70,14 @@ impl Core {
             let kept = if makes_room { by_deletes } else { by_puts };
             if beside(kept) < needed {
                 let available = space.available;
+                let purpose = match makes_room {
+                    true => "for giving the space of deleted entries back",
+                    false => "for deletes and for giving space back",
+                };
                 return Err(Error::NoSpace {
                     path: file.log.path().to_path_buf(),
                     what: format!(
-                        "write: it needs {needed} bytes, and of the {available} that are free {kept} are kept for giving the space of deleted entries back"
+                        "write: it needs {needed} bytes, and of the {available} that are free {kept} are kept {purpose}"
                     ),
                 });
             }

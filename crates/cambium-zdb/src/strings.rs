@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use cambium_api::{Operation, Precondition, ReadSet, Written};
+use cambium_api::{Operation, Precondition, ReadSet, Written, gives_space_back};
 use cambium_base::hash::one_at_a_time;
 use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_index::BucketMap;
@@ -194,12 +194,35 @@ impl Core {
             .collect()
     }
 
-    /// Writes a batch of string keys: changes each bucket once.
+    /// Writes a batch of string keys. One that deletes and finds no room compacts data files.
     pub fn string_write(
         &self,
         preconditions: &[Precondition],
         unchanged: Option<&ReadSet>,
         operations: &[Operation],
+        durability: Durability,
+    ) -> Result<SequenceNumber> {
+        let makes_room = gives_space_back(operations.iter());
+        loop {
+            let answer = self.write_strings(
+                preconditions,
+                unchanged,
+                (operations, makes_room),
+                durability,
+            );
+            let is_refused = answer.as_ref().is_err_and(Error::is_no_space);
+            if !(is_refused && makes_room && self.give_space_back()) {
+                return answer;
+            }
+        }
+    }
+
+    /// Changes each bucket once.
+    fn write_strings(
+        &self,
+        preconditions: &[Precondition],
+        unchanged: Option<&ReadSet>,
+        (operations, makes_room): (&[Operation], bool),
         durability: Durability,
     ) -> Result<SequenceNumber> {
         self.check_writable()?;
@@ -236,8 +259,7 @@ impl Core {
         }
         let mut request = self.bucket_request(&changes, durability)?;
         request.user_bytes = operations.iter().map(Operation::bytes).sum();
-        let mut deletes = operations.iter();
-        request.deletes_strings = deletes.all(|one| matches!(one, Operation::Delete { .. }));
+        request.makes_room = makes_room;
         let answer = self.write_request(request);
         if let Ok(last) = &answer {
             // A commit takes the stripes of the keys it read before it validates them.

@@ -40,7 +40,7 @@ pub(crate) enum Change {
 }
 
 /// What a writer submits.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct WriteRequest {
     pub changes: Vec<Change>,
     pub durability: Durability,
@@ -52,8 +52,8 @@ pub(crate) struct WriteRequest {
     pub flags: u8,
     /// How many string keys the request adds or takes away.
     pub string_keys: i32,
-    /// It deletes string keys and nothing else.
-    pub deletes_strings: bool,
+    /// It deletes, and puts next to nothing beside.
+    pub makes_room: bool,
     /// Bytes of keys and values as the user gave them, for statistics.
     pub user_bytes: u64,
 }
@@ -67,7 +67,7 @@ impl WriteRequest {
             unchanged: None,
             flags: 0,
             string_keys: 0,
-            deletes_strings: false,
+            makes_room: false,
             user_bytes: 0,
         }
     }
@@ -181,6 +181,20 @@ impl Core {
         if self.is_checkpoint_due() {
             self.on_checkpoint_due();
         }
+    }
+
+    /// Writes a request of integer keys. One that deletes and finds no room compacts data files.
+    pub fn write_integers(&self, request: WriteRequest) -> Result<SequenceNumber> {
+        let is_scarce = self.is_scarce.load(Ordering::Relaxed);
+        let again = (request.makes_room && is_scarce).then(|| request.clone());
+        let mut answer = self.write_request(request);
+        while let (Err(full), Some(request)) = (&answer, &again) {
+            if !(full.is_no_space() && self.give_space_back()) {
+                break;
+            }
+            answer = self.write_request(request.clone());
+        }
+        answer
     }
 
     /// Writes a request.
@@ -339,7 +353,7 @@ impl Core {
                 ..Entry::put(key, value, target)
             });
         }
-        let makes_room = request.deletes_strings || entries.iter().all(Entry::removes);
+        let makes_room = request.makes_room || entries.iter().all(Entry::removes);
         let count = entries.len();
         self.check_snapshot_limit(plan.entries.len() + count + removed)?;
         for (index, entry) in entries.iter_mut().enumerate() {

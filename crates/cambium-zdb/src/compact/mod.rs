@@ -177,6 +177,19 @@ impl Core {
         }
     }
 
+    /// Compacts a data file now; false where none would give anything back.
+    pub fn give_space_back(&self) -> bool {
+        let before = self.counters.compactions.load(Ordering::Relaxed);
+        loop {
+            match self.compaction_step(CALL_STEP_BYTES) {
+                Ok(StepOutcome::Again)
+                    if self.counters.compactions.load(Ordering::Relaxed) == before => {}
+                Ok(StepOutcome::Again) => return true,
+                _ => return false,
+            }
+        }
+    }
+
     /// The data file that most deserves a compaction, if any passes the
     /// threshold.
     fn most_stale_file(&self) -> Result<Option<(u64, usize)>> {
