@@ -426,6 +426,13 @@ pub trait Engine: Reader {
     /// Asks running long work (compaction) to stop; it answers `Cancelled`.
     fn cancel(&self);
 
+    /// The caller refuses writes itself, since fewer than `kept_free` bytes of the disk are
+    /// free: the engine gives space back until so many are, as if it had refused a write.
+    /// Engines that need no notice do nothing.
+    fn note_refused(&self, kept_free: u64) {
+        _ = kept_free;
+    }
+
     /// Reads and verifies everything the open store holds.
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport>;
 

@@ -382,6 +382,10 @@ impl Engine for ForestStore {
         self.core.cancellations.fetch_add(1, Ordering::AcqRel);
     }
 
+    fn note_refused(&self, kept_free: u64) {
+        self.core.note_refused_by_caller(kept_free);
+    }
+
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
         crate::check::check_open_store(&self.core, progress)
     }

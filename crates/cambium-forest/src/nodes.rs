@@ -24,7 +24,7 @@ use crate::seeded_bug::SeededBug;
 /// Nodes of a flush's first run, and of its largest: each run is twice as long
 /// as the one before it, so that no more is left unfilled than was filled.
 const FIRST_RUN: u32 = 4;
-const LARGEST_RUN: u32 = 64;
+pub(crate) const LARGEST_RUN: u32 = 64;
 
 /// Nodes in memory, with the header of their allocation, are a multiple of this.
 const KEPT_STEP: usize = 512;

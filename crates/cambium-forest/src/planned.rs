@@ -36,6 +36,8 @@ pub(crate) struct Planned {
     pub batch_index: u32,
     /// Entries of its batch that follow it.
     pub batch_remaining: u32,
+    /// Its batch gives space back, and so may take what puts leave free.
+    pub makes_room: bool,
     /// Where its record lies, once appended.
     pub place: Range<u64>,
 }
@@ -48,6 +50,7 @@ impl Planned {
             action,
             batch_index: 0,
             batch_remaining: 0,
+            makes_room: false,
             place: 0..0,
         }
     }

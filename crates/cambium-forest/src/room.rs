@@ -73,16 +73,22 @@ impl Core {
         buffered + known >= self.nodes_grown(view, 0).max(LEAST_REFUSED)
     }
 
-    /// Bytes of the disk that puts leave free, and deletes.
-    fn kept_free(&self, view: &View, space: Space) -> (u64, u64) {
+    /// Bytes of a tail that there is always room to move: twice the least, since a tail ends
+    /// behind a whole batch.
+    pub fn kept_tail(&self, view: &View) -> u64 {
         let least = self.tuning.compaction.least_bytes / PART_OF_LEAST;
         let least = least.clamp(LEAST_ROOM, MOST_LEAST_ROOM);
-        let tail = least.max(view.database.log.used_bytes() / PART_OF_LOG);
+        2 * least.max(view.database.log.used_bytes() / PART_OF_LOG)
+    }
+
+    /// Bytes of the disk that puts leave free, and deletes.
+    fn kept_free(&self, view: &View, space: Space) -> (u64, u64) {
+        let tail = self.kept_tail(view) / 2;
         // Buffered entries become nodes, and the first flush of the next opening writes these
         // once more.
         let anew = view.buffered_keys() * ENTRY_BYTES;
-        let by_puts = (self.most_of_flush(view) + anew + 3 * tail).min(space.total / PART_OF_DISK);
-        let by_deletes = (self.nodes_grown(view, 0) + tail).min(by_puts / 3 * 2);
+        let by_puts = (self.most_of_flush(view) + anew + 4 * tail).min(space.total / PART_OF_DISK);
+        let by_deletes = (self.nodes_grown(view, 0) + 2 * tail).min(by_puts / 4 * 3);
         (by_puts, by_deletes)
     }
 
@@ -93,16 +99,21 @@ impl Core {
     pub fn look_for_room(&self, view: &View) -> Result<()> {
         if self.cleaning.is_scarce.load(Ordering::Relaxed) {
             let space = self.environment.file_system.space(&self.path)?;
-            let is_scarce = space.available < self.kept_free(view, space).0;
+            let kept = self.kept_free(view, space).0.max(self.kept_by_caller());
+            let is_scarce = space.available < kept;
             self.cleaning.is_scarce.store(is_scarce, Ordering::Relaxed);
         }
         Ok(())
     }
 
+    fn kept_by_caller(&self) -> u64 {
+        self.cleaning.kept_by_caller.load(Ordering::Relaxed)
+    }
+
     /// From which stale share on space is given back, in percent.
     pub fn cleaning_threshold(&self) -> u64 {
         let threshold = self.tuning.compaction.threshold;
-        match self.cleaning.is_scarce.load(Ordering::Relaxed) {
+        match self.cleans_most() {
             true => threshold.min(WHERE_SCARCE),
             false => threshold,
         }
@@ -130,18 +141,22 @@ impl Core {
     /// # Errors
     /// `NoSpace` where that would leave too little room to give space back.
     pub fn reserve_for(&self, view: &View, entries: &[Planned], bytes: u64) -> Result<()> {
+        let removes = entries.iter().all(|entry| entry.makes_room);
         let refused = |needed: u64, space: Space, kept: u64| {
             self.note_refused();
+            let purpose = match removes {
+                true => "for giving the space of deleted entries back",
+                false => "for deletes and for giving space back",
+            };
             Error::NoSpace {
                 path: view.database.path().to_path_buf(),
                 what: format!(
                     "write: it needs {needed} bytes, and of the {} that are free {kept} are kept \
-                     for deletes and for giving space back",
+                     {purpose}",
                     space.available
                 ),
             }
         };
-        let removes = entries.iter().all(Planned::removes);
         if !removes && self.cleaning.is_scarce.load(Ordering::Relaxed) {
             // A flush leaves a rest of the space that it took; puts do not get that either.
             let space = self.environment.file_system.space(&self.path)?;
@@ -157,9 +172,9 @@ impl Core {
             };
             let (by_puts, by_deletes) = self.kept_free(view, space);
             let beside = |kept: u64| space.available.saturating_sub(kept);
-            let has_room = beside(by_puts) >= needed;
-            self.cleaning.is_scarce.store(!has_room, Ordering::Relaxed);
-            if has_room {
+            let is_scarce = beside(by_puts.max(self.kept_by_caller())) < needed;
+            self.cleaning.is_scarce.store(is_scarce, Ordering::Relaxed);
+            if beside(by_puts) >= needed {
                 return Ok(beside(by_puts));
             }
             let kept = if removes { by_deletes } else { by_puts };

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use cambium_api::{Operation, Precondition, ReadSet};
+use cambium_api::{Operation, Precondition, ReadSet, gives_space_back};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ use crate::core::{Core, Writer, lock};
 use crate::planned::{Action, Planned, planned_batch};
 
 /// What a writer submits.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct WriteRequest {
     pub operations: Vec<(u16, Operation)>,
     pub durability: Durability,
@@ -42,6 +42,12 @@ impl WriteRequest {
             dropped_namespace: None,
             user_bytes: 0,
         }
+    }
+
+    /// A store with little room takes it.
+    fn gives_space_back(&self) -> bool {
+        let drops = self.dropped_namespace.is_some() && self.operations.is_empty();
+        drops || gives_space_back(self.operations.iter().map(|(_, operation)| operation))
     }
 
     /// Must see the effect of everything before it in its group.
@@ -76,6 +82,23 @@ impl Core {
             self.keep_to_flush();
             self.hold_back()?;
         }
+        // A delete that finds no room gives space back itself: the background may be slower
+        // than those who delete.
+        let is_scarce = self.cleaning.is_scarce.load(Ordering::Relaxed);
+        let mut again = (is_scarce && request.gives_space_back()).then(|| request.clone());
+        let mut answer = self.submit_request(request);
+        while let Some(request) = again.take_if(|_| answer.as_ref().is_err_and(Error::is_no_space))
+        {
+            if !self.give_space_back() {
+                break;
+            }
+            again = Some(request.clone());
+            answer = self.submit_request(request);
+        }
+        answer
+    }
+
+    fn submit_request(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {
         let synced = request.durability == Durability::Synced;
         let answer = self
             .queue
@@ -175,6 +198,7 @@ impl Core {
         if let Some(reads) = &request.unchanged {
             self.recent.check(reads)?;
         }
+        let makes_room = request.gives_space_back();
         let mut entries = planned_batch(request.operations);
         if let Some(name) = request.new_namespace {
             if self.known_namespace(&name).is_none() {
@@ -195,6 +219,7 @@ impl Core {
         }
         let count = entries.len();
         for (index, entry) in entries.iter_mut().enumerate() {
+            entry.makes_room = makes_room;
             entry.batch_index = index as u32;
             entry.batch_remaining = (count - 1 - index) as u32;
         }

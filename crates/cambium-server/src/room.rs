@@ -4,11 +4,13 @@
 //! that gives space back. So when less than the reserve is free, commands that write are
 //! refused, but for those that only delete. Reads go on.
 //!
-//! The free space is looked at behind each batch, and again before a command is refused.
+//! The free space is looked at behind each batch, and again before a command is refused. The
+//! store refuses nothing at that moment, so a refusal tells it to give space back.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use cambium::Store;
 use cambium_io::FileSystem;
 use cambium_io::sync::atomic::Ordering;
 
@@ -20,6 +22,7 @@ const MOST_DEFAULT_BYTES: u64 = 1 << 30;
 
 /// The reserve, and whether it is reached.
 pub struct Room {
+    store: Store,
     file_system: Arc<dyn FileSystem>,
     folder: PathBuf,
     metrics: Arc<Metrics>,
@@ -31,12 +34,14 @@ pub struct Room {
 impl Room {
     /// Watches the file system of a folder. `reserve` is in bytes; 0 refuses nothing.
     pub fn new(
+        store: Store,
         file_system: Arc<dyn FileSystem>,
         folder: PathBuf,
         metrics: Arc<Metrics>,
         reserve: Option<u64>,
     ) -> Room {
         let mut room = Room {
+            store,
             file_system,
             folder,
             metrics,
@@ -73,6 +78,7 @@ impl Room {
         self.missing?;
         self.look();
         let (free, reserve) = self.missing?;
+        self.store.engine().note_refused(reserve);
         Some(format!(
             "No space left on device: {free} bytes are free, and {reserve} are kept for deletes \
              (--reserve). Delete keys and call CAMBIUM.COMPACT, or make room"

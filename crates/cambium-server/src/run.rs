@@ -408,6 +408,7 @@ fn serve(
         _ => (None, None),
     };
     let room = Room::new(
+        store.clone(),
         environment.file_system.clone(),
         arguments.dir.clone().unwrap_or_default(),
         metrics.clone(),

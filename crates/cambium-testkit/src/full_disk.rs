@@ -22,7 +22,7 @@ const IDLE_STEPS: u32 = 8;
 /// Within so many steps in all.
 const MOST_STEPS: u32 = 20_000;
 /// The key that each batch of deletes may write over.
-const COUNTER: &[u8] = b"counter";
+const COUNTER: &[u8] = &[0; 8];
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -71,6 +71,7 @@ impl Course {
         let puts = *generator.pick(&durability);
         let deletes = *generator.pick(&durability);
         let ending = *generator.pick(&ENDINGS);
+        let counts = generator.chance(1, 2);
         Course {
             value_bytes,
             lengths_vary: false,
@@ -82,10 +83,10 @@ impl Course {
                 false => Durability::Written,
             },
             is_shuffled: generator.chance(1, 2),
-            together: 1,
-            counts: false,
+            together: *generator.pick(&[1, 1, 100]),
+            counts,
             kept: *generator.pick(&[3, 10]),
-            patience: PATIENCE,
+            patience: 0,
             compacts: generator.chance(1, 4),
             // Entries that are synced by themselves take a block each, and less when they were
             // moved: then fewer come than went.
@@ -94,6 +95,16 @@ impl Course {
                 _ => 0,
             },
             ending,
+        }
+    }
+
+    /// A store that may refuse deletes until its background has made room.
+    fn of_disk_with_patience(generator: &mut Generator) -> Course {
+        Course {
+            together: 1,
+            counts: false,
+            patience: PATIENCE,
+            ..Course::of_disk(generator)
         }
     }
 
@@ -136,12 +147,29 @@ struct Full {
     course: Course,
 }
 
-/// Fills a disk, deletes most, and fills it again, in as many ways as there are seeds.
+/// Fills a disk, deletes most, and fills it again, in as many ways as there are seeds. No delete
+/// is refused.
 ///
 /// # Errors
 /// The seeds, and what did not hold.
 pub fn fill_and_empty(subject: &Subject, seeds: impl Iterator<Item = u64>) -> Result<(), String> {
     in_each_way(subject, Some(CAPACITY), Course::of_disk, seeds)
+}
+
+/// The same of a store that may refuse deletes until its background has made room.
+///
+/// # Errors
+/// The seeds, and what did not hold.
+pub fn fill_and_empty_with_patience(
+    subject: &Subject,
+    seeds: impl Iterator<Item = u64>,
+) -> Result<(), String> {
+    in_each_way(
+        subject,
+        Some(CAPACITY),
+        Course::of_disk_with_patience,
+        seeds,
+    )
 }
 
 /// The same of a store that has a size, on a disk that is larger. Deletes are never refused,
@@ -174,7 +202,7 @@ fn in_each_way(
             disk,
             capacity,
             state: State::new(),
-            next: 0,
+            next: 1,
             course: course(&mut generator),
         };
         let outcome = full.run(&mut generator);
@@ -234,7 +262,7 @@ impl Full {
         let left = self.state.len();
         // A put that is refused wakes the background.
         for _ in 0..2 {
-            if self.course.patience > 0 {
+            if self.capacity.is_some() {
                 self.rest(&*store)?;
             }
             self.fill(&*store, generator)?;

@@ -388,6 +388,10 @@ impl Engine for FormedStore {
         self.inner.cancel();
     }
 
+    fn note_refused(&self, kept_free: u64) {
+        self.inner.note_refused(kept_free);
+    }
+
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
         self.inner.check(progress)
     }

@@ -5,6 +5,7 @@ use cambium_base::Result;
 
 use super::Tail;
 use crate::core::{Core, Maintenance, lock};
+use crate::nodes::LARGEST_RUN;
 use crate::view::View;
 
 /// Lengths that are looked at.
@@ -17,7 +18,7 @@ struct Parts {
     bytes: u64,
     /// Bytes of live documents.
     live: Vec<u64>,
-    /// Leaves whose first document in the tail lies there.
+    /// Leaves that lie there, or whose first document in the tail does.
     leaves: Vec<u64>,
 }
 
@@ -41,14 +42,24 @@ impl Core {
         }
         let parts = self.parts_of_tail(view, wanted)?;
         let header = HEADER_BLOCKS * u64::from(self.shape.block_bytes);
+        // One that writes more than it gives back leaves what the next flush needs.
+        let largest_run = u64::from(LARGEST_RUN) * u64::from(self.shape.node_bytes);
+        let left = room.min(2 * (self.nodes_grown(view, 0) + header));
         let (mut live, mut leaves, mut most) = (0, 0, 0);
         for part in 0..LENGTHS {
             live += parts.live[part];
             leaves += parts.leaves[part];
-            if live + header + self.nodes_grown(view, leaves) > room {
+            // The last run of nodes may stay nearly empty.
+            let nodes = self.nodes_grown(view, leaves);
+            let written = live + header + nodes + nodes.min(largest_run);
+            // What a cleaning moves lies in one piece, which a later one has to move at once.
+            if written > room || live > self.kept_tail(view) {
                 break;
             }
-            most = (part as u64 + 1) * parts.bytes;
+            let length = (part as u64 + 1) * parts.bytes;
+            if room - written + length >= left {
+                most = length;
+            }
         }
         // This tail may hold little that is stale. A round through the whole log gives back this
         // share of each tail on average.
@@ -81,20 +92,30 @@ impl Core {
             leaves: vec![0; LENGTHS],
         };
         let nodes = self.nodes_in_passing(database);
+        let part_of = |offset: u64| (offset.saturating_sub(begin) / bytes) as usize;
         for root in view.roots.namespaces.values().filter_map(|root| root.root) {
             let mut cursor = self.index.cursor(root);
             cursor.begin(&nodes, true)?;
             let mut more = true;
             while more {
-                let mut first = LENGTHS;
+                let (mut first, mut one) = (LENGTHS, None);
                 more = cursor.advance_many(&nodes, true, |address| {
-                    let part = (address.start().saturating_sub(begin) / bytes) as usize;
+                    one.get_or_insert(address);
+                    let part = part_of(address.start());
                     if let Some(live) = parts.live.get_mut(part) {
                         *live += address.most_bytes();
                         first = first.min(part);
                     }
                     true
                 })?;
+                if let (Some(leaf), Some(one)) = (cursor.nodes_on_way().last(), one) {
+                    let part = part_of(leaf.0 * database.node_bytes());
+                    if part < first {
+                        // A node is written anew with a document below it.
+                        first = part;
+                        parts.live[part] += one.most_bytes();
+                    }
+                }
                 if let Some(leaves) = parts.leaves.get_mut(first) {
                     *leaves += 1;
                 }

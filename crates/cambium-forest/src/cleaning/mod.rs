@@ -129,6 +129,10 @@ pub(crate) struct Cleaning {
     refused: AtomicBool,
     /// The last write that took space found little of it.
     pub is_scarce: AtomicBool,
+    /// Bytes of the disk that the caller keeps free: it refuses writes where there are fewer.
+    pub kept_by_caller: AtomicU64,
+    /// A call of `compact` cleans: a few percent of stale space are worth it.
+    pub is_called: AtomicBool,
     /// Bytes that the last flush and the writes before it added to the file.
     grown: AtomicU64,
     put_off: PutOff,
@@ -219,7 +223,8 @@ impl Core {
         let live = self.live_bytes(view) + behind / 1000 * (1000 - replaced);
         let stale = used.saturating_sub(live);
         let threshold = self.cleaning_threshold();
-        if used < tuning.least_bytes || stale <= used / 100 * threshold {
+        let is_called = self.cleaning.is_called.load(Ordering::Relaxed);
+        if used < tuning.least_bytes && !is_called || stale <= used / 100 * threshold {
             return None;
         }
         // Live bytes are moved: they are used as before. As much will come until the next
@@ -237,9 +242,15 @@ impl Core {
         Some(wanted.min(most).max(self.least_tail()))
     }
 
+    /// True where a few percent of stale space are worth a cleaning.
+    pub fn cleans_most(&self) -> bool {
+        self.cleaning.is_scarce.load(Ordering::Relaxed)
+            || self.cleaning.is_called.load(Ordering::Relaxed)
+    }
+
     pub fn least_tail(&self) -> u64 {
         let least = self.tuning.compaction.least_bytes / PART_OF_LEAST;
-        let most = match self.cleaning.is_scarce.load(Ordering::Relaxed) {
+        let most = match self.cleans_most() {
             true => LEAST_WHERE_SCARCE,
             false => u64::MAX,
         };
@@ -281,7 +292,25 @@ impl Core {
         Ok(tail.is_some())
     }
 
-    /// True on a disk that is nearly full until all that writers have logged was cleaned once:
+    /// Flushes what is buffered, or cleans a tail; false where neither can give anything back.
+    pub fn give_space_back(&self) -> bool {
+        let mut maintenance = lock(&self.maintenance);
+        if self.health.is_closed() || self.flush_put_off.lasts(&*self.environment.clock) {
+            return false;
+        }
+        let view = self.view.load_full();
+        let end = view.database.log.end();
+        let behind = end.saturating_sub(maintenance.header.replay_from);
+        let is_worth = !view.is_buffered() || self.flush_may_make_room(&view, behind);
+        let done = match view.is_buffered() {
+            _ if !is_worth => Ok(false),
+            true => self.flush_locked(&mut maintenance).map(|()| true),
+            false => self.clean_apart(&mut maintenance),
+        };
+        done.unwrap_or(false)
+    }
+
+    /// True on a disk that is nearly full, and for a call of `compact`, until all that writers have logged was cleaned once:
     /// what is stale may lie at the end, and puts wait for it.
     fn is_worth_a_round(&self, logged: u64) -> bool {
         let mut round = lock(&self.cleaning.round);
@@ -291,7 +320,7 @@ impl Core {
             _ => log.end(),
         };
         *round = Some((logged, until));
-        self.cleaning.is_scarce.load(Ordering::Relaxed) && log.begin() < until
+        self.cleans_most() && log.begin() < until
     }
 
     /// True if nothing was written since this was asked before.
@@ -309,6 +338,14 @@ impl Core {
     pub fn note_refused(&self) {
         self.cleaning.refused.store(true, Ordering::Relaxed);
         self.notify_background();
+    }
+
+    /// The caller has refused a write, and does so while fewer bytes of the disk are free.
+    pub fn note_refused_by_caller(&self, kept_free: u64) {
+        let cleaning = &self.cleaning;
+        cleaning.kept_by_caller.store(kept_free, Ordering::Relaxed);
+        cleaning.is_scarce.store(true, Ordering::Relaxed);
+        self.note_refused();
     }
 
     /// A flush with a cleaning has failed: the next one goes without.

@@ -256,7 +256,11 @@ impl Core {
             if running.is_none() {
                 match self.begin_compaction(settings) {
                     Err(full) if full.is_no_space() => {
-                        let mut report = self.clean_in_place(full, settings, is_cancelled)?;
+                        let is_called = &self.cleaning.is_called;
+                        is_called.store(true, Ordering::Relaxed);
+                        let cleaned = self.clean_in_place(full, settings, is_cancelled);
+                        is_called.store(false, Ordering::Relaxed);
+                        let mut report = cleaned?;
                         report.total_seconds = (clock.monotonic() - started).as_secs_f64();
                         return Ok(report);
                     }

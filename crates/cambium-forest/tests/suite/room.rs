@@ -57,7 +57,7 @@ fn small() -> Subject {
 
 #[test]
 fn a_store_that_has_filled_its_disk_opens_deletes_and_gives_space_back() {
-    fill_and_empty(&small(), 0..14).unwrap();
+    fill_and_empty(&small(), (0..14).chain([46, 94])).unwrap();
 }
 
 #[test]
@@ -71,4 +71,71 @@ fn a_small_store_takes_little_of_a_disk_whatever_its_options_are() {
         let key = number.to_be_bytes();
         store.put(&key, &[7; 100_000], Durability::Written).unwrap();
     }
+}
+
+/// Steps of a background that nobody disturbs, over a minute.
+fn idle(store: &dyn Engine, environment: &Environment) {
+    for _ in 0..300 {
+        while store.step(1 << 20).unwrap() == cambium_io::StepOutcome::Again {}
+        let pause = std::time::Duration::from_millis(200);
+        environment.clock.sleep(pause);
+    }
+}
+
+/// A caller that keeps more of the disk free than the store refuses writes itself.
+#[test]
+fn a_caller_that_refuses_writes_has_space_given_back() {
+    let disk = cambium_io::simulated::SimulatedDisk::new(1);
+    disk.set_capacity(Some(64 << 20));
+    let environment = Environment::simulated(&disk, 1);
+    let tuning = [
+        ("compaction_least_bytes", "4MiB"),
+        ("compaction_threshold", "80"),
+    ];
+    let store = stores::create(&Forest, &environment, &options(&tuning));
+    let kept_free = 16 << 20;
+    let free = || environment.file_system.space(std::path::Path::new("/"));
+    let free = || free().unwrap().available;
+    let mut count = 0_u64;
+    while free() >= kept_free {
+        let key = count.to_be_bytes();
+        store.put(&key, &[7; 4_000], Durability::Written).unwrap();
+        count += 1;
+    }
+    for number in 0..count / 2 {
+        let key = number.to_be_bytes();
+        store.delete(&key, Durability::Written).unwrap();
+    }
+    store.note_refused(kept_free);
+    idle(&*store, &environment);
+    assert!(free() > kept_free, "{} bytes are free", free());
+}
+
+#[test]
+fn a_call_of_compact_cleans_where_there_is_no_room_for_a_new_file() {
+    let disk = cambium_io::simulated::SimulatedDisk::new(1);
+    let capacity = 64 << 20;
+    disk.set_capacity(Some(capacity));
+    let environment = Environment::simulated(&disk, 1);
+    // Less is stale than the options ask for.
+    let tuning = [
+        ("compaction_least_bytes", "32MiB"),
+        ("compaction_threshold", "80"),
+    ];
+    let store = stores::create(&Forest, &environment, &options(&tuning));
+    for number in 0..6_000_u64 {
+        let key = number.to_be_bytes();
+        store.put(&key, &[7; 4_000], Durability::Written).unwrap();
+    }
+    for number in 0..3_000_u64 {
+        let key = (2 * number).to_be_bytes();
+        store.delete(&key, Durability::Written).unwrap();
+    }
+    let space = || environment.file_system.space(std::path::Path::new("/"));
+    let used = |capacity: u64| capacity - space().unwrap().available;
+    let small = used(capacity) + (6 << 20);
+    disk.set_capacity(Some(small));
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    let used = used(small);
+    assert!(used < 15_000_000, "{used} bytes are used");
 }

@@ -11,7 +11,7 @@ use cambium_base::Result;
 use cambium_io::simulated::{CrashStyle, IdleExecutor, ProbePoints, SimulatedDisk};
 use cambium_io::{Environment, FileSystem, OpenOptions, Space, StepOutcome};
 use cambium_testkit::Subject;
-use cambium_testkit::full_disk::fill_and_empty;
+use cambium_testkit::full_disk::fill_and_empty_with_patience;
 use cambium_testkit::golden::contents;
 use cambium_testkit::layer::{FileSystemLayer, Layered};
 use cambium_testkit::stores;
@@ -435,7 +435,7 @@ fn fill_a_real_disk(environment: &Environment) {
 #[test]
 fn a_store_that_has_filled_its_disk_opens_deletes_and_gives_space_back() {
     let subject = Subject::new(&Wisckey).opening("segment_bytes", "1MiB");
-    fill_and_empty(&subject, 0..10).unwrap();
+    fill_and_empty_with_patience(&subject, 0..10).unwrap();
 }
 
 /// A large disk of which little is free, as shares go.
