@@ -73,6 +73,14 @@ impl Core {
         buffered + known >= self.nodes_grown(view, 0).max(LEAST_REFUSED)
     }
 
+    /// At most how many bytes of the tries' documents buffered entries replace or remove, if each
+    /// is of the mean length; and that length.
+    pub fn hidden_bytes(&self, view: &View) -> (u64, u64) {
+        let live = self.live_bytes(view);
+        let mean = live / view.roots.documents().max(1);
+        ((view.buffered_keys() * mean).min(live), mean)
+    }
+
     /// Bytes of a tail that there is always room to move: twice the least, since a tail ends
     /// behind a whole batch.
     pub fn kept_tail(&self, view: &View) -> u64 {

@@ -42,6 +42,7 @@ mod moving;
 mod tails;
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use cambium_base::Result;
 use cambium_io::LockMode;
@@ -74,6 +75,9 @@ const LEAST_WHERE_SCARCE: u64 = 32 << 10;
 /// A cleaned log may use this part of the offsets that can be addressed; then the store is
 /// rewritten, and offsets begin anew.
 const PART_OF_OFFSETS: u64 = 2;
+
+/// A buffer that hides much is flushed when nothing was written for so long.
+const LONG_REST: Duration = Duration::from_secs(5);
 
 /// The part of the log that a flush cleans.
 #[derive(Clone, Copy, Debug)]
@@ -120,6 +124,8 @@ pub(crate) struct Cleaning {
     round: Mutex<Option<(u64, u64)>>,
     /// Where the log ended when it was last looked whether writers rest.
     end: AtomicU64,
+    /// The monotonic time, in nanoseconds, from which on nothing was written.
+    rests_since: AtomicU64,
     /// The log's beginning, the newest header and the consumers' position when a search of the
     /// log found no tail.
     searched: Mutex<Option<(u64, u64, Option<u64>)>>,
@@ -327,6 +333,16 @@ impl Core {
     pub fn writers_rest(&self, view: &View) -> bool {
         let end = view.database.log.end();
         self.cleaning.end.swap(end, Ordering::Relaxed) == end
+    }
+
+    /// True if nothing was written for some seconds.
+    pub fn writers_rest_long(&self, view: &View) -> bool {
+        let now = self.environment.clock.monotonic().as_nanos() as u64;
+        let since = &self.cleaning.rests_since;
+        if !self.writers_rest(view) {
+            since.store(now, Ordering::Relaxed);
+        }
+        now.saturating_sub(since.load(Ordering::Relaxed)) >= LONG_REST.as_nanos() as u64
     }
 
     /// True if a write was refused for lack of room since this was asked before.

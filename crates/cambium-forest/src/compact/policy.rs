@@ -25,6 +25,10 @@ use crate::view::{Roots, View};
 /// once more, and what is written in between at least.
 const LOOKS: u64 = 40;
 pub(super) const LEAST_APART: u64 = 1 << 20;
+/// A write takes so many bytes of the log at least.
+const LEAST_RECORD: u64 = 40;
+/// It is not looked more often than this many bytes apart whether writes hide much.
+const LEAST_HIDING: u64 = 16 << 10;
 
 /// Whether a compaction should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,6 +204,18 @@ impl Core {
             false => tuning.threshold,
         };
         let enough = written / 100 * threshold;
+        // Nothing else flushes a buffer that is not full, as long as nobody writes.
+        let stale = written.saturating_sub(live + behind);
+        let (hidden, mean) = self.hidden_bytes(&view);
+        if view.is_buffered() && stale <= enough && stale + hidden > enough {
+            return match self.writers_rest_long(&view) {
+                true => Due::AfterFlush,
+                false => Due::Later,
+            };
+        }
+        let keys = enough.saturating_sub(stale + hidden) / mean.max(1);
+        let look_at = view.database.log.end() + (keys * LEAST_RECORD).max(LEAST_HIDING);
+        self.pressure.look_at.fetch_min(look_at, Ordering::Relaxed);
         if written.saturating_sub(live + behind) > enough {
             match cleans {
                 // The next flush cleans. It comes soon, unless writers rest.

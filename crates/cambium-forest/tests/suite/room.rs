@@ -82,6 +82,34 @@ fn idle(store: &dyn Engine, environment: &Environment) {
     }
 }
 
+fn file_bytes(store: &dyn Engine) -> u64 {
+    store.stats().unwrap().number("space_bytes").unwrap()
+}
+
+#[test]
+fn the_space_of_what_single_writes_replaced_or_deleted_comes_back_while_nobody_writes() {
+    for deletes in [false, true] {
+        let disk = cambium_io::simulated::SimulatedDisk::new(1);
+        let environment = Environment::simulated(&disk, 1);
+        let tuning = [("compaction_least_bytes", "1MiB")];
+        let store = stores::create(&Forest, &environment, &options(&tuning));
+        let keys = (0..300_u64).map(u64::to_be_bytes);
+        for key in keys.clone() {
+            store.put(&key, &[7; 40_000], Durability::Written).unwrap();
+        }
+        for key in keys {
+            match deletes {
+                true => store.delete(&key, Durability::Written).unwrap(),
+                false => store.put(&key, &[8; 40], Durability::Written).unwrap(),
+            };
+        }
+        assert!(file_bytes(&*store) > 12_000_000);
+        idle(&*store, &environment);
+        let left = file_bytes(&*store);
+        assert!(left < 4_000_000, "deletes {deletes}: {left} bytes are left");
+    }
+}
+
 /// A caller that keeps more of the disk free than the store refuses writes itself.
 #[test]
 fn a_caller_that_refuses_writes_has_space_given_back() {
