@@ -316,8 +316,8 @@ impl Core {
         done.unwrap_or(false)
     }
 
-    /// True on a disk that is nearly full, and for a call of `compact`, until all that writers have logged was cleaned once:
-    /// what is stale may lie at the end, and puts wait for it.
+    /// True on a disk that is nearly full, and for a call of `compact`, until all that writers
+    /// have logged was cleaned once: what is stale may lie at the end, and puts wait for it.
     fn is_worth_a_round(&self, logged: u64) -> bool {
         let mut round = lock(&self.cleaning.round);
         let log = &self.view.load().database.log;
