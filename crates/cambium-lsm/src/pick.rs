@@ -83,9 +83,10 @@ impl Tree {
     }
 
     /// A compaction of tables that are mostly tombstones, one level further down, where no
-    /// reader needs what they hide. In a tree that is deleted and then left alone, no other
-    /// compaction would ever bring them to what they hide. Not at any time: a merge of more
-    /// tables costs less for each.
+    /// reader needs what they hide; while nobody writes, also of tables that may hide half of
+    /// what lies below them. In a tree that is deleted or written over and then left alone, no
+    /// other compaction would ever bring them to what they hide. Not at any time: a merge of
+    /// more tables costs less for each.
     fn pick_tombstones(&self, version: &Arc<Version>, jobs: &Jobs) -> Option<(Plan, Claim)> {
         if !self.sweeping.load(Ordering::Relaxed) || jobs.any() || self.has_sealed() {
             return None;
@@ -101,6 +102,20 @@ impl Tree {
             });
             ranges > 0 || deletes > 0 && deletes * 2 >= entries
         };
+        let is_resting = self.resting.load(Ordering::Relaxed);
+        let entries = |files: &[Arc<TableFile>]| -> u64 {
+            files.iter().map(|file| file.metadata.entries).sum()
+        };
+        let may_hide_half = |level: usize, files: &[Arc<TableFile>]| {
+            let range = range_of(files).filter(|_| is_resting);
+            let below = range.map_or(0, |range| {
+                let levels = level + 1..LEVELS;
+                levels
+                    .map(|level| entries(&version.overlapping(level, &range)))
+                    .sum()
+            });
+            below > 0 && below <= 2 * entries(files)
+        };
         let heads = version
             .levels
             .iter()
@@ -109,7 +124,9 @@ impl Tree {
                 let step = if level == 0 { files.len().max(1) } else { 1 };
                 files.chunks(step).map(move |files| (level, files))
             });
-        let mut wanted = heads.filter(|(_, files)| hides_most(files)).peekable();
+        let mut wanted = heads
+            .filter(|(level, files)| hides_most(files) || may_hide_half(*level, files))
+            .peekable();
         wanted.peek()?;
         let oldest = self.owner.protected_moments().into_iter().min()?;
         let is_past = |file: &Arc<TableFile>| file.metadata.largest_sequence <= oldest;

@@ -195,7 +195,8 @@ impl Core {
 
     /// Frees what deletes hide if there was no write since the last idle step, and now and then
     /// while there are: seals a write buffer with many deletes, or behind a segment that is
-    /// garbage, and lets the tree merge tables of tombstones. Without that the space would stay
+    /// garbage, and lets the tree merge tables of tombstones. If there was no write, it does so
+    /// too with entries that may hide half of what is live. Without that the space would stay
     /// taken until a write buffer is full. True if there is work.
     fn rest(&self, collector: &mut Collector) -> Result<bool> {
         let visible = self.ledger.visible();
@@ -221,7 +222,9 @@ impl Core {
         let mut writer = lock(&self.writer);
         let mean_bytes = (live + writer.logged) / entries;
         let enough = (MUCH_HIDDEN / mean_bytes.max(1)).min(MANY_DELETES);
-        let is_due = writer.deletes > 0 && writer.deletes >= enough || ends_in_garbage;
+        let hides_half = is_quiet && live >= MUCH_HIDDEN && writer.entries >= entries / 2;
+        let deletes_many = writer.deletes > 0 && writer.deletes >= enough;
+        let is_due = deletes_many || hides_half || ends_in_garbage;
         if is_due {
             self.seal(&mut writer)?;
         }

@@ -218,6 +218,7 @@ impl Core {
         }
         writer.logged = 0;
         writer.deletes = 0;
+        writer.entries = 0;
         self.set_synced(&mut writer, sequence);
         drop((writer, held));
         self.keep_due_reserve();

@@ -56,6 +56,8 @@ pub(crate) struct Writer {
     pub logged: u64,
     /// Deletes since the write buffer was sealed; a range counts as many.
     pub deletes: u64,
+    /// Entries since then, which may hide as many.
+    pub entries: u64,
     /// How much of the log makes garbage, and what follows from it.
     pub pace: Pace,
     /// Full segments that no note speaks of yet.
@@ -253,6 +255,7 @@ impl Core {
         writer.next_sequence = last + 1;
         writer.logged += bytes;
         writer.deletes += entries.iter().map(LogEntry::deletes).sum::<u64>();
+        writer.entries += entries.len() as u64;
         Ok(Appended {
             segment,
             offset,
@@ -620,6 +623,7 @@ impl Core {
         let note = self.note_up_to(writer, segment, offset);
         let logged = std::mem::take(&mut writer.logged);
         writer.deletes = 0;
+        writer.entries = 0;
         self.set_pace(writer, logged);
         Ok(note)
     }

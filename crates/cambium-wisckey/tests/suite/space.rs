@@ -103,6 +103,53 @@ fn deletes_that_keep_their_space_are_found() {
     assert!(log_bytes(&*store) > 256 << 10, "not found");
 }
 
+/// Large values that small ones replace, with a reopening before background work has its turn or
+/// without; answers the bytes of log that are left.
+fn left_of_large_values(is_reopened: bool, changes: &[(&str, &str)]) -> u64 {
+    let environment = Environment::simulated(&SimulatedDisk::new(1), 1);
+    let mut options = options();
+    options.set("segment_bytes", "1MiB");
+    changes
+        .iter()
+        .for_each(|(name, value)| _ = options.set(name, value));
+    let mut store = stores::create(&Wisckey, &environment, &options);
+    for bytes in [5_000, 100] {
+        for number in 0..KEYS {
+            let value = vec![number as u8; bytes];
+            store
+                .put(&key(number), &value, Durability::Written)
+                .unwrap();
+        }
+        if bytes > 100 {
+            idle(&*store);
+            assert!(log_bytes(&*store) > KEYS * 5_000);
+        }
+    }
+    if is_reopened {
+        store.close().unwrap();
+        store = stores::open(&Wisckey, &environment, &options);
+    }
+    idle(&*store);
+    for number in 0..KEYS {
+        let found = store.get(&key(number)).unwrap();
+        assert_eq!(found.unwrap(), vec![number as u8; 100]);
+    }
+    log_bytes(&*store)
+}
+
+#[test]
+fn large_values_that_small_ones_replaced_give_their_space_back_while_nobody_writes() {
+    for is_reopened in [false, true] {
+        let left = left_of_large_values(is_reopened, &[]);
+        assert!(
+            left < 2 << 20,
+            "{left} bytes of log are left, {is_reopened}"
+        );
+    }
+    let bug = ("seeded_bug", "deletes_rest");
+    assert!(left_of_large_values(false, &[bug]) > 8 << 20, "not found");
+}
+
 fn store_bytes(store: &dyn Engine) -> u64 {
     log_bytes(store) + store.stats().unwrap().number("tree_bytes").unwrap()
 }
