@@ -59,6 +59,8 @@ struct Moved {
 #[derive(Default)]
 struct Gathered {
     entries: Vec<Moved>,
+    /// So many of the first are of packs that tombstones wait for, wherever these lie.
+    urgent: usize,
     /// Where they lie: none is moved twice.
     places: BTreeSet<Place>,
     /// What they take in packs.
@@ -67,6 +69,15 @@ struct Gathered {
     packs: Vec<Extent>,
     /// Where the walk goes on; `None` at its end.
     next: Option<u32>,
+}
+
+/// What a walk looks at.
+#[derive(Clone, Copy)]
+struct Walk {
+    /// The last write before it began.
+    began: u64,
+    /// A few small entries that lie alone are worth it.
+    all: bool,
 }
 
 /// What a walk does about an entry.
@@ -99,7 +110,7 @@ impl Core {
     /// Moves some entries, where at least so many blocks are wasted; `Idle` if there is nothing
     /// to do, or no space. The caller has `maintenance`.
     pub fn clean_some(&self, least_waste: u64) -> Result<StepOutcome> {
-        let began = {
+        let walk = {
             let mut writer = self.lock_to_lead();
             let oldest = read(&self.state).oldest_pin();
             // While one reader holds everything since the last try, nothing would be given back.
@@ -111,7 +122,10 @@ impl Core {
                 return self.settle_moved(&mut writer);
             }
             packs.pinned = oldest;
-            packs.go_on(last)
+            Walk {
+                began: packs.go_on(last),
+                all: least_waste == 0,
+            }
         };
         // What the moment sees stays where it is: no newer entry of a key comes to its place.
         let moment = {
@@ -120,7 +134,7 @@ impl Core {
             state.pin()
         };
         let moved = self
-            .gather(moment, began)
+            .gather(moment, walk)
             .and_then(|gathered| Ok((self.move_all(&gathered)?, gathered)));
         let mut writer = self.lock_to_lead();
         write(&self.state).is_cleaned = false;
@@ -130,7 +144,9 @@ impl Core {
         writer.packs.unsettled |= count > 0;
         if count < gathered.entries.len() {
             // What did move gives space back for the rest.
-            writer.packs.next_block = gathered.entries[count].from.block;
+            if count >= gathered.urgent {
+                writer.packs.next_block = gathered.entries[count].from.block;
+            }
             return self.settle_moved(&mut writer);
         }
         if read(&self.state).pins() == 0 {
@@ -172,7 +188,7 @@ impl Core {
     }
 
     /// Finds the next entries to be moved.
-    fn gather(&self, moment: u64, began: u64) -> Result<Gathered> {
+    fn gather(&self, moment: u64, walk: Walk) -> Result<Gathered> {
         let (urgent, next, free) = {
             let mut writer = lock(&self.writer);
             let urgent = writer.packs.take_urgent(MOST_PACKS);
@@ -192,11 +208,12 @@ impl Core {
         }
         gathered.packs = urgent;
         self.keep_seen(&mut gathered, 0, moment);
+        gathered.urgent = gathered.entries.len();
         let mut reads = 0;
         while reads < MOST_READS && gathered.bytes < most {
             let Some(from) = gathered.next else { break };
             let before = gathered.entries.len();
-            gathered.next = self.walk(from, (most, began), &mut gathered)?;
+            gathered.next = self.walk(from, (most, walk), &mut gathered)?;
             self.keep_seen(&mut gathered, before, moment);
             reads += 1;
         }
@@ -220,13 +237,15 @@ impl Core {
     fn walk(
         &self,
         from: u32,
-        (most, began): (u64, u64),
+        (most, walk): (u64, Walk),
         gathered: &mut Gathered,
     ) -> Result<Option<u32>> {
         let (from, limit) = {
             let writer = lock(&self.writer);
             let from = from.max(writer.superblock.first_block());
-            let from = writer.packs.next_after(from, self.most_pack_blocks());
+            let from = writer
+                .packs
+                .next_after(from, self.most_pack_blocks(), walk.all);
             (from, writer.allocator.limit())
         };
         let Some(from) = from.filter(|&from| from < limit) else {
@@ -251,7 +270,7 @@ impl Core {
             let rest = &bytes[(block - from) as usize * self.block_bytes as usize..];
             let header = format::decode_header(rest, block, self.block_bytes, self.seed);
             // Younger ones are left to the next walk: what this one moves is among them.
-            let header = header.filter(|header| header.sequence <= began);
+            let header = header.filter(|header| header.sequence <= walk.began);
             let is_there = !on_their_way.contains(&block);
             let header = header.filter(|_| is_there || self.has_bug(SeededBug::CleansOldBytes));
             match header.map_or(Wanted::Nothing, |header| self.wants(&header)) {

@@ -158,18 +158,18 @@ impl Packs {
                 held.obsolete_since = held.obsolete_since.max(sequence);
             })?),
         };
-        self.left = self.left.min(self.all_waste());
-        let Some(held) = held else {
-            return Some((place.extent(), sequence));
-        };
-        if held.needed > 0 {
-            return None;
+        let emptied = held.filter(|held| held.needed == 0);
+        if let Some(held) = emptied {
+            self.held.remove(&place.block);
+            self.urgent.remove(&place.block);
+            self.blocks -= u64::from(held.blocks);
+            self.obsolete -= held.obsolete();
         }
-        self.held.remove(&place.block);
-        self.urgent.remove(&place.block);
-        self.blocks -= u64::from(held.blocks);
-        self.obsolete -= held.obsolete();
-        Some((place.extent(), held.obsolete_since))
+        self.left = self.left.min(self.all_waste());
+        match held {
+            None => Some((place.extent(), sequence)),
+            Some(_) => emptied.map(|held| (place.extent(), held.obsolete_since)),
+        }
     }
 
     fn change(&mut self, block: u32, change: impl FnOnce(&mut Held)) -> Option<Held> {
@@ -222,6 +222,7 @@ impl Packs {
     pub fn leave(&mut self, block: u32) {
         self.urgent.remove(&block);
         self.change(block, |held| held.stays = true);
+        self.left = self.left.min(self.all_waste());
     }
 
     /// True if the pack at a block is worth moving: short, or at least as much of it obsolete
@@ -245,9 +246,10 @@ impl Packs {
         blocks / held.map_or(1, |held| u64::from(held.needed.max(1)))
     }
 
-    /// The next block at or behind one that a walk has to look at, if it is known.
-    pub fn next_after(&self, block: u32, most_blocks: u32) -> Option<u32> {
-        if self.small > 0 {
+    /// The next block at or behind one that a walk has to look at, if it is known. A few small
+    /// entries that lie alone may stay so, unless all are asked for.
+    pub fn next_after(&self, block: u32, most_blocks: u32, all: bool) -> Option<u32> {
+        if self.small > if all { 0 } else { FEW } {
             return Some(block);
         }
         let mut packs = self.held.range(block..).map(|(&block, _)| block);
@@ -275,7 +277,7 @@ impl Packs {
 
     /// Blocks that moving gives back, about; without those that a whole walk could not move.
     pub fn waste(&self) -> u64 {
-        self.all_waste() - self.left
+        self.all_waste().saturating_sub(self.left)
     }
 
     fn all_waste(&self) -> u64 {

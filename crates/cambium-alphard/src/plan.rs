@@ -371,8 +371,8 @@ impl Core {
 }
 
 /// Puts small entries that follow one another into packs, where that takes fewer blocks than
-/// they take alone; so with tombstones. Places tell packs apart by their blocks, which are not those of the device
-/// yet.
+/// they take alone; so with tombstones. Places tell packs apart by their blocks, which are not
+/// those of the device yet.
 fn pack_small(planned: &mut [Planned<'_>], most_blocks: u32, block_bytes: u32) {
     let most = pack::room(most_blocks, block_bytes);
     let most_entries = pack::most_entries(block_bytes);

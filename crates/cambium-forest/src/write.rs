@@ -84,8 +84,7 @@ impl Core {
         }
         // A delete that finds no room gives space back itself: the background may be slower
         // than those who delete.
-        let is_scarce = self.cleaning.is_scarce.load(Ordering::Relaxed);
-        let mut again = (is_scarce && request.gives_space_back()).then(|| request.clone());
+        let mut again = request.gives_space_back().then(|| request.clone());
         let mut answer = self.submit_request(request);
         while let Some(request) = again.take_if(|_| answer.as_ref().is_err_and(Error::is_no_space))
         {

@@ -185,8 +185,7 @@ impl Core {
 
     /// Writes a request of integer keys. One that deletes and finds no room compacts data files.
     pub fn write_integers(&self, request: WriteRequest) -> Result<SequenceNumber> {
-        let is_scarce = self.is_scarce.load(Ordering::Relaxed);
-        let again = (request.makes_room && is_scarce).then(|| request.clone());
+        let again = request.makes_room.then(|| request.clone());
         let mut answer = self.write_request(request);
         while let (Err(full), Some(request)) = (&answer, &again) {
             if !(full.is_no_space() && self.give_space_back()) {

@@ -435,7 +435,7 @@ impl Options {
                 path.display()
             )));
         }
-        let mut unknown = match self.kind_of(path) {
+        let unknown = match self.kind_of(path) {
             Ok((kind, _)) => return self.repair_as(&*kind, path),
             // Its marker may be what is missing.
             Err(error @ (Error::Corruption { .. } | Error::NotAStore { .. })) => error,
@@ -452,14 +452,15 @@ impl Options {
             }
             kinds => kinds?,
         };
+        let mut unproven = None;
         for kind in kinds {
             match self.repair_as(&*kind, path) {
                 // Nothing proves that it is of this engine, which has written nothing.
-                Err(error) if is_unproven(&error) => unknown = error,
+                Err(error) if is_unproven(&error) => _ = unproven.get_or_insert(error),
                 repaired => return repaired,
             }
         }
-        Err(unknown)
+        Err(unproven.unwrap_or(unknown))
     }
 
     fn repair_as(&self, kind: &dyn EngineKind, path: &Path) -> Result<CheckReport> {

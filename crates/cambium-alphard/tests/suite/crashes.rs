@@ -149,9 +149,9 @@ fn failing_operations_lose_nothing() {
 /// Crashes damage no live byte: `damage.rs` finds the first. The second takes a
 /// device with little room to spare: `states.rs`; zeros take two threads: `ahead.rs`; the
 /// cache, lookups between few keys' writes: `kept.rs`; the next three, a disk that fails at a
-/// chosen moment: `failures.rs`; the one after them, threads: `threads.rs`; the last, a discarded
-/// entry: `changes.rs`.
-const FOUND_ELSEWHERE: [SeededBug; 13] = [
+/// chosen moment: `failures.rs`; the one after them, threads: `threads.rs`; the next, a discarded
+/// entry: `changes.rs`; the last, cleaning beside many buffered writes: `packs.rs`.
+const FOUND_ELSEWHERE: [SeededBug; 14] = [
     SeededBug::NoChecksum,
     SeededBug::ReleasedUnmarked,
     SeededBug::MembersDiffer,
@@ -165,6 +165,7 @@ const FOUND_ELSEWHERE: [SeededBug; 13] = [
     SeededBug::RepairErasesFirst,
     SeededBug::SyncsAfterClose,
     SeededBug::HistoryUnverified,
+    SeededBug::CleansOldBytes,
 ];
 
 #[test]

@@ -124,7 +124,9 @@ pub(crate) struct Cleaning {
     round: Mutex<Option<(u64, u64)>>,
     /// Where the log ended when it was last looked whether writers rest.
     end: AtomicU64,
-    /// The monotonic time, in nanoseconds, from which on nothing was written.
+    /// Where the log ended when it was last looked for how long writers rest, and the monotonic
+    /// time, in nanoseconds, from which on it did.
+    rested_at: AtomicU64,
     rests_since: AtomicU64,
     /// The log's beginning, the newest header and the consumers' position when a search of the
     /// log found no tail.
@@ -339,7 +341,8 @@ impl Core {
     pub fn writers_rest_long(&self, view: &View) -> bool {
         let now = self.environment.clock.monotonic().as_nanos() as u64;
         let since = &self.cleaning.rests_since;
-        if !self.writers_rest(view) {
+        let end = view.database.log.end();
+        if self.cleaning.rested_at.swap(end, Ordering::Relaxed) != end {
             since.store(now, Ordering::Relaxed);
         }
         now.saturating_sub(since.load(Ordering::Relaxed)) >= LONG_REST.as_nanos() as u64

@@ -292,14 +292,19 @@ impl Core {
     ) -> Result<CompactReport> {
         let written = || of(&self.counters.compaction_bytes);
         let before = (of(&self.counters.cleanings), written());
+        // What is written meanwhile is not this call's to clean.
+        let until = self.view.load_full().database.log.end();
         loop {
             if is_cancelled() {
                 return Err(Error::Cancelled);
             }
             let mut maintenance = lock(&self.maintenance);
             let view = self.view.load_full();
-            let end = view.database.log.end();
-            let behind = end.saturating_sub(maintenance.header.replay_from);
+            let log = &view.database.log;
+            let behind = log.end().saturating_sub(maintenance.header.replay_from);
+            if log.begin() >= until {
+                break;
+            }
             if view.is_buffered() && !self.flush_may_make_room(&view, behind) {
                 break;
             }

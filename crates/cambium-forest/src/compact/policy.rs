@@ -207,11 +207,9 @@ impl Core {
         // Nothing else flushes a buffer that is not full, as long as nobody writes.
         let stale = written.saturating_sub(live + behind);
         let (hidden, mean) = self.hidden_bytes(&view);
-        if view.is_buffered() && stale <= enough && stale + hidden > enough {
-            return match self.writers_rest_long(&view) {
-                true => Due::AfterFlush,
-                false => Due::Later,
-            };
+        let may_hide = view.is_buffered() && stale <= enough && stale + hidden > enough;
+        if may_hide && self.writers_rest_long(&view) {
+            return Due::AfterFlush;
         }
         let keys = enough.saturating_sub(stale + hidden) / mean.max(1);
         let look_at = view.database.log.end() + (keys * LEAST_RECORD).max(LEAST_HIDING);
@@ -228,6 +226,8 @@ impl Core {
             }
         } else if written.saturating_sub(live) > enough && behind >= apart {
             Due::AfterFlush
+        } else if may_hide {
+            Due::Later
         } else {
             Due::No
         }

@@ -177,14 +177,19 @@ impl Core {
         }
     }
 
-    /// Compacts a data file now; false where none would give anything back.
+    /// Compacts a data file now; false where that gives nothing back, as where readers or
+    /// consumers of changes keep the file that it replaced.
     pub fn give_space_back(&self) -> bool {
-        let before = self.counters.compactions.load(Ordering::Relaxed);
+        let compactions = || self.counters.compactions.load(Ordering::Relaxed);
+        let free = || {
+            let space = self.environment.file_system.space(&self.path);
+            space.map_or(0, |space| space.available)
+        };
+        let before = (compactions(), free());
         loop {
             match self.compaction_step(CALL_STEP_BYTES) {
-                Ok(StepOutcome::Again)
-                    if self.counters.compactions.load(Ordering::Relaxed) == before => {}
-                Ok(StepOutcome::Again) => return true,
+                Ok(StepOutcome::Again) if compactions() == before.0 => {}
+                Ok(StepOutcome::Again) => return free() > before.1,
                 _ => return false,
             }
         }
