@@ -145,6 +145,9 @@ pub(crate) struct Compaction {
 /// Bytes that a call of `compact` moves before it looks around.
 const CALL_STEP_BYTES: u64 = 4 << 20;
 
+/// Rounds through the log of a call that cleans in place.
+const MOST_ROUNDS: u32 = 4;
+
 impl Core {
     /// Goes on with a compaction, or begins one if enough is stale.
     pub fn compaction_step(self: &Arc<Self>, budget: u64) -> Result<StepOutcome> {
@@ -292,8 +295,10 @@ impl Core {
     ) -> Result<CompactReport> {
         let written = || of(&self.counters.compaction_bytes);
         let before = (of(&self.counters.cleanings), written());
-        // What is written meanwhile is not this call's to clean.
-        let until = self.view.load_full().database.log.end();
+        // So many times through the log at most, whatever is written meanwhile: nodes that a
+        // round has made stale lie among what it moved.
+        let mut until = self.view.load_full().database.log.end();
+        let mut rounds = 0;
         loop {
             if is_cancelled() {
                 return Err(Error::Cancelled);
@@ -303,7 +308,10 @@ impl Core {
             let log = &view.database.log;
             let behind = log.end().saturating_sub(maintenance.header.replay_from);
             if log.begin() >= until {
-                break;
+                (rounds, until) = (rounds + 1, log.end());
+                if rounds == MOST_ROUNDS {
+                    break;
+                }
             }
             if view.is_buffered() && !self.flush_may_make_room(&view, behind) {
                 break;
