@@ -170,9 +170,8 @@ impl Core {
         match (unit[0].place.number(), unit[0].value) {
             (_, None) if self.has_bug(SeededBug::NoTombstone) => into.fill(0),
             (Some(_), _) => {
-                writer
-                    .packs
-                    .add(extent, unit.len(), unit[0].value.is_none());
+                let made = (unit[0].value.is_none(), sequence);
+                writer.packs.add(extent, unit.len(), made);
                 let mut pack = Pack::default();
                 for entry in unit {
                     let name = (entry.name.slot, entry.name.check);

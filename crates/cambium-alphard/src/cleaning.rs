@@ -12,8 +12,8 @@
 //! - *Packs that tombstones wait for* are emptied whatever that gives back.
 //!
 //! The walk waits until an eighth of the space in use would be given back, or until a write finds
-//! no space. A compaction walks once. A store that keeps history has no
-//! packs: a change is read from the entry of its own write.
+//! no space. A compaction walks once. A store that keeps history has no packs: a change is read
+//! from the entry of its own write.
 
 use std::collections::BTreeSet;
 
@@ -152,7 +152,7 @@ impl Core {
         if read(&self.state).pins() == 0 {
             // Damaged, if it still counts: a reader reports that, and a repair mends it.
             let packs = gathered.packs.iter();
-            packs.for_each(|pack| writer.packs.leave(pack.block));
+            packs.for_each(|pack| writer.packs.leave(pack.block, walk.began));
         }
         match gathered.next {
             Some(block) => writer.packs.next_block = block,

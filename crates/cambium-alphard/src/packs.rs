@@ -27,6 +27,8 @@ const FEW: u64 = 16;
 #[derive(Clone, Copy, Debug)]
 struct Held {
     blocks: u32,
+    /// Its last write; 0 where recovery found it.
+    written: u64,
     /// How many it was made with.
     entries: u32,
     /// How many a reader may need.
@@ -101,7 +103,7 @@ impl Packs {
         };
         let entries = number as u32 + 1;
         if !self.held.contains_key(&place.block) {
-            self.add(place.extent(), 0, is_tombstone);
+            self.add(place.extent(), 0, (is_tombstone, 0));
         }
         let mut is_new = false;
         self.change(place.block, |held| {
@@ -129,10 +131,11 @@ impl Packs {
         }
     }
 
-    /// A pack is written.
-    pub fn add(&mut self, pack: Extent, entries: usize, of_tombstones: bool) {
+    /// A pack of entries, or of tombstones, is written; with the number of its last write.
+    pub fn add(&mut self, pack: Extent, entries: usize, (of_tombstones, written): (bool, u64)) {
         let held = Held {
             blocks: pack.blocks,
+            written,
             entries: entries as u32,
             needed: entries as u32,
             obsolete_since: 0,
@@ -218,10 +221,10 @@ impl Packs {
         packs
     }
 
-    /// What is in a pack cannot be moved.
-    pub fn leave(&mut self, block: u32) {
+    /// What is in a pack at a block, if it was written by then, cannot be moved.
+    pub fn leave(&mut self, block: u32, by: u64) {
         self.urgent.remove(&block);
-        self.change(block, |held| held.stays = true);
+        self.change(block, |held| held.stays |= held.written <= by);
         self.left = self.left.min(self.all_waste());
     }
 
