@@ -135,7 +135,7 @@ impl Place {
             Err(error) if is_damage(&error) => {
                 let described = Place::described_ids(files, folder)?;
                 let ids = described.ok_or_else(|| {
-                    let what = "this file is missing or damaged, and no description of a full backup (`NUMBER-full.backup`) names the place and its store; `cambium check NUMBER-full` reads a full copy, which is a store; back up to another folder";
+                    let what = "this file is missing or damaged, and no description of a full backup (`NUMBER-full.backup`) names the place and its store; each NUMBER-full is a store by itself; back up to another folder";
                     Error::corruption(&path, 0, what)
                 })?;
                 ((ids, 0), Some(error))

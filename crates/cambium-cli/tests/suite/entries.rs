@@ -138,9 +138,9 @@ fn a_full_store_is_emptied_by_prefix_in_a_full_pass() {
     for block_bytes in ["512", "4096"] {
         let place = Place::empty();
         let block = format!("block_bytes={block_bytes}");
-        let create = ["create", "s", "--engine", "alphard", "--set", "size=8MiB"];
+        let create = ["create", "s", "--engine", "alphard", "--set", "size=1MiB"];
         place.run(create.iter().chain(&["--set", &block])).done();
-        let lines: String = (0..20_000).map(|at| format!("key{at}\tleaf\n")).collect();
+        let lines: String = (0..60_000).map(|at| format!("key{at}\tleaf\n")).collect();
         let import = ["import", "s", "--from", "tsv:-"];
         place
             .run_with_input(import, lines.as_bytes())
