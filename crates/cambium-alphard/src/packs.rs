@@ -20,6 +20,8 @@ const SPARE_SHARE: u64 = 8;
 const WORKSPACE_PACKS: u64 = 4;
 /// Of a small store, such a part of its blocks.
 const WORKSPACE_SHARE: u64 = 8;
+/// So many blocks are cleaning's whatever happens.
+const LAST_RESORT: u64 = 4;
 /// So few small entries need no cleaning.
 const FEW: u64 = 16;
 
@@ -74,6 +76,8 @@ pub(crate) struct Packs {
     pub unsettled: bool,
     /// The oldest moment that was held when cleaning was last tried.
     pub pinned: Option<u64>,
+    /// Entries that replace others may take what is kept for cleaning, which gives nothing more.
+    pub is_last_resort: bool,
     /// Packs are not written: the store keeps history.
     pub are_off: bool,
     /// The block that the walk goes on at.
@@ -299,7 +303,10 @@ impl Packs {
         }
         let workspace = WORKSPACE_PACKS * most_of_pack;
         let workspace = workspace.min(total_blocks / WORKSPACE_SHARE);
-        (self.blocks / SPARE_SHARE, workspace)
+        match self.is_last_resort {
+            true => (self.blocks / SPARE_SHARE + workspace, LAST_RESORT),
+            false => (self.blocks / SPARE_SHARE, workspace),
+        }
     }
 
     /// How many packs there are.

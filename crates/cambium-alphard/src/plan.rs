@@ -19,6 +19,9 @@ use crate::write::WriteRequest;
 /// be done is refused before it is planned.
 const MOST_PENDING: usize = 4;
 
+/// Fewer entries of a batch lie alone, as a value with a counter beside it: one of them is
+/// replaced soon.
+const LEAST_PACKED: usize = 4;
 /// What is erased at once to make room for a write.
 const ROOM_BYTES: u64 = 1 << 20;
 /// After so many steps a write waits only for those that let tombstones go.
@@ -137,7 +140,11 @@ impl Core {
                 Err(failed) => return (writer, Err(failed)),
             };
             if !goes_on {
-                return (writer, Err(error));
+                // Nothing more can be given back: what cleaning was left serves deletes.
+                writer.packs.is_last_resort = true;
+                let planned = self.plan(&mut writer, request);
+                writer.packs.is_last_resort = false;
+                return (writer, planned.map_err(|_| error));
             }
         }
     }
@@ -316,7 +323,8 @@ impl Core {
             entry.place = entry.alone(self.block_bytes);
         }
         if most_blocks > 0 {
-            pack_small(planned, most_blocks, self.block_bytes);
+            let least = if is_move { 2 } else { LEAST_PACKED };
+            pack_small(planned, (most_blocks, least), self.block_bytes);
         }
         let blocks = |unit: &[Planned<'_>]| u64::from(unit[0].place.extent().blocks);
         let puts = units(planned).filter(|unit| unit[0].value.is_some());
@@ -373,7 +381,7 @@ impl Core {
 /// Puts small entries that follow one another into packs, where that takes fewer blocks than
 /// they take alone; so with tombstones. Places tell packs apart by their blocks, which are not
 /// those of the device yet.
-fn pack_small(planned: &mut [Planned<'_>], most_blocks: u32, block_bytes: u32) {
+fn pack_small(planned: &mut [Planned<'_>], (most_blocks, least): (u32, usize), block_bytes: u32) {
     let most = pack::room(most_blocks, block_bytes);
     let most_entries = pack::most_entries(block_bytes);
     let (mut at, mut packs) = (0, 0);
@@ -393,7 +401,7 @@ fn pack_small(planned: &mut [Planned<'_>], most_blocks: u32, block_bytes: u32) {
             alone += entry.place.extent().blocks;
         }
         let blocks = format::blocks_for(count * pack::ROW_BYTES, contents, block_bytes);
-        if blocks < alone {
+        if blocks < alone && count >= least {
             packs += 1;
             let pack = Extent {
                 block: packs,

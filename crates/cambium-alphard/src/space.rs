@@ -120,22 +120,25 @@ impl Core {
         }
     }
 
-    /// Blocks that a purpose leaves free: none while there is more to take into use.
+    /// Blocks that a purpose leaves free, of those in use and those that are still to be taken
+    /// into use.
     fn reserved(&self, writer: &Writer, purpose: Purpose) -> u64 {
         let superblock = &writer.superblock;
-        if writer.allocator.limit() < superblock.total_blocks || purpose == Purpose::Move {
-            return 0;
-        }
         let most_of_pack = pack::most_blocks(self.block_bytes).into();
         let (spare, workspace) = writer
             .packs
             .spare_blocks(most_of_pack, superblock.total_blocks.into());
-        if purpose == Purpose::Replace {
-            return workspace;
-        }
-        let reserved = u64::from((superblock.total_blocks / BLOCKS_A_RESERVED_ONE).max(4));
-        // Deletes that have taken their share need it no more.
-        reserved.saturating_sub(writer.tombstones.len() as u64) + spare + workspace
+        let kept = match purpose {
+            Purpose::Move => 0,
+            Purpose::Replace => workspace,
+            Purpose::Add => {
+                let reserved = u64::from((superblock.total_blocks / BLOCKS_A_RESERVED_ONE).max(4));
+                // Deletes that have taken their share need it no more.
+                reserved.saturating_sub(writer.tombstones.len() as u64) + spare + workspace
+            }
+        };
+        let unused = superblock.total_blocks - writer.allocator.limit();
+        kept.saturating_sub(unused.into())
     }
 
     fn no_space(&self, writer: &Writer, blocks: u32) -> Error {
