@@ -10,6 +10,7 @@ use crate::outgoing::{LARGE_BYTES, PendingEntry, Piece, START_BYTES};
 use crate::pack::{self, Pack};
 use crate::plan::{Planned, units};
 use crate::seeded_bug::SeededBug;
+use crate::state::KeyName;
 
 impl Core {
     /// Encodes a request's entries, and shows them to readers, who wait only while the index
@@ -108,12 +109,12 @@ impl Core {
         }
     }
 
-    /// What a unit takes on the device.
+    /// Bytes of a unit on the device.
     fn bytes_of(&self, unit: &[Planned<'_>]) -> usize {
         unit[0].place.extent().blocks as usize * self.block_bytes as usize
     }
 
-    /// How many of the first units lie together and share a buffer; a large one has
+    /// Counts the first units that lie together and share a buffer; a large one has
     /// its own.
     fn in_one_piece(&self, units: &[&[Planned<'_>]]) -> usize {
         let most = START_BYTES.min(self.tuning.coalesce_bytes);
@@ -145,51 +146,40 @@ impl Core {
         }
         let sequence = writer.next_sequence - 1;
         writer.stale.cover(extent, sequence);
+        let mut pack = Pack::default();
+        let (kind, name, key, value) = match (unit[0].place.number(), unit[0].value) {
+            (Some(_), _) => {
+                for entry in unit {
+                    pack.push(entry.name, entry.key, entry.value);
+                }
+                let made = (unit[0].value.is_none(), sequence);
+                writer.packs.add(extent, unit.len(), made);
+                let name = KeyName {
+                    slot: format::PACK_SLOT_KEY,
+                    check: pack::table_check(&pack.table),
+                };
+                (EntryKind::Pack, name, &pack.table[..], &pack.contents[..])
+            }
+            (None, Some(value)) => (EntryKind::Value, unit[0].name, unit[0].key, value),
+            (None, None) => (EntryKind::Tombstone, unit[0].name, &[][..], &[][..]),
+        };
         let header = EntryHeader {
-            kind: EntryKind::Value,
-            key_bytes: 0,
-            value_bytes: 0,
+            kind,
+            key_bytes: key.len() as u16,
+            value_bytes: value.len() as u32,
             sequence,
             synced_through: writer.synced_through,
             live_digest,
-            slot_key: unit[0].name.slot,
-            key_check: unit[0].name.check,
+            slot_key: name.slot,
+            key_check: name.check,
             epoch: writer.superblock.epoch,
             remaining: remaining as u32,
             begins_batch,
             block: extent.block,
         };
-        let encode = |into: &mut [u8], header: EntryHeader, key: &[u8], value: &[u8]| {
-            let header = EntryHeader {
-                key_bytes: key.len() as u16,
-                value_bytes: value.len() as u32,
-                ..header
-            };
-            format::encode_entry(into, &header, key, value, self.block_bytes, self.seed);
-        };
-        match (unit[0].place.number(), unit[0].value) {
-            (_, None) if self.has_bug(SeededBug::NoTombstone) => into.fill(0),
-            (Some(_), _) => {
-                let made = (unit[0].value.is_none(), sequence);
-                writer.packs.add(extent, unit.len(), made);
-                let mut pack = Pack::default();
-                for entry in unit {
-                    let name = (entry.name.slot, entry.name.check);
-                    pack.push(name, entry.key, entry.value);
-                }
-                let header = EntryHeader {
-                    kind: EntryKind::Pack,
-                    slot_key: format::PACK_SLOT_KEY,
-                    key_check: pack::table_check(&pack.table),
-                    ..header
-                };
-                encode(into, header, &pack.table, &pack.contents);
-            }
-            (None, Some(value)) => encode(into, header, unit[0].key, value),
-            (None, None) => {
-                let kind = EntryKind::Tombstone;
-                encode(into, EntryHeader { kind, ..header }, &[], &[]);
-            }
+        format::encode_entry(into, &header, key, value, self.block_bytes, self.seed);
+        if unit[0].value.is_none() && self.has_bug(SeededBug::NoTombstone) {
+            into.fill(0);
         }
     }
 

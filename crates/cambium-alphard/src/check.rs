@@ -20,7 +20,7 @@ use crate::mirror;
 use crate::open::{FORMAT, assemble, load};
 use crate::options;
 use crate::place::Place;
-use crate::read::Opened;
+use crate::read::{Opened, by_extent};
 use crate::volume::MemberState;
 
 /// What is said of a member of a pair that cannot be read.
@@ -196,9 +196,7 @@ fn check_some(
     report: &mut CheckReport,
     settled: u64,
 ) -> Result<()> {
-    let packs: Vec<_> = some
-        .chunk_by(|(_, one), (_, next)| one.extent() == next.extent())
-        .collect();
+    let packs: Vec<_> = by_extent(some).collect();
     let extents: Vec<Extent> = packs.iter().map(|pack| pack[0].1.extent()).collect();
     let mut sequences = vec![0; packs.len()];
     for (number, member) in core.volume.readable().enumerate() {

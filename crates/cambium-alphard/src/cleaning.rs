@@ -28,23 +28,24 @@ use crate::place::Place;
 use crate::plan::{Planned, units};
 use crate::read::Opened;
 use crate::seeded_bug::SeededBug;
+use crate::space::Purpose;
 use crate::state::KeyName;
 use crate::volume::buffer;
 
 /// Cleaning begins when so large a part of the blocks in use would be given back.
 const WASTE_SHARE: u64 = 8;
-/// So many blocks of waste are never worth a start.
+/// The walk does not begin for fewer blocks of waste.
 const LEAST_WASTE: u64 = 16;
-/// Packs that tombstones wait for, emptied in a step.
+/// A step empties at most so many packs that tombstones wait for.
 const MOST_PACKS: usize = 32;
-/// Bytes moved in a step at most, and as a share of what is free: what a step moves is free
-/// only after it.
+/// A step moves at most so many bytes, and at most this part of the free ones: the space that
+/// it gives back is free only after it.
 const MOST_BYTES: u64 = 128 << 10;
 const FREE_SHARE: u64 = 2;
-/// Bytes read at once, and so many times in a step at most.
+/// A step reads so many bytes at once, and so many times at most.
 const READ_BYTES: u32 = 64 << 10;
 const MOST_READS: usize = 32;
-/// Packs written under one hold of the writer lock.
+/// The cleaner writes so many packs under one hold of the writer lock.
 const PACKS_A_HOLD: usize = 2;
 
 /// An entry to be moved.
@@ -55,32 +56,33 @@ struct Moved {
     value: Value,
 }
 
-/// Entries to be moved, and what they were found by.
+/// Entries to be moved, with the packs in which the cleaner found them.
 #[derive(Default)]
 struct Gathered {
     entries: Vec<Moved>,
-    /// So many of the first are of packs that tombstones wait for, wherever these lie.
+    /// The count of the first entries, which are of packs that tombstones wait for. These packs
+    /// lie anywhere, not where the walk is.
     urgent: usize,
-    /// Where they lie: none is moved twice.
+    /// The places of all entries, so that none is moved twice.
     places: BTreeSet<Place>,
-    /// What they take in packs.
+    /// Bytes of all entries in packs.
     bytes: u64,
-    /// The packs of some of them.
+    /// The packs that the entries leave.
     packs: Vec<Extent>,
-    /// Where the walk goes on; `None` at its end.
+    /// The block at which the walk goes on; `None` at its end.
     next: Option<u32>,
 }
 
-/// What a walk looks at.
+/// The bounds of a walk.
 #[derive(Clone, Copy)]
 struct Walk {
     /// The last write before it began.
     began: u64,
-    /// A few small entries that lie alone are worth it.
+    /// It moves small entries that lie alone, also a few.
     all: bool,
 }
 
-/// What a walk does about an entry.
+/// The walk's decision about an entry.
 enum Wanted {
     /// It goes on at the next block: what follows may be of other entries.
     Nothing,
@@ -90,8 +92,8 @@ enum Wanted {
     Whole(u32),
 }
 
-/// How many of the first entries fill so many bytes of packs: whole packs of those that they
-/// are in now, since a part of one gives nothing back; one at least.
+/// Counts the first entries that fill so many bytes of packs. It takes all entries of a pack or
+/// none, since a pack's blocks are free only when it is empty; and at least one pack or entry.
 fn first_bytes(moved: &[Moved], most: usize) -> usize {
     let (mut count, mut bytes) = (0, 0);
     for pack in moved.chunk_by(|one, next| one.from.block == next.from.block) {
@@ -127,7 +129,7 @@ impl Core {
                 all: least_waste == 0,
             }
         };
-        // What the moment sees stays where it is: no newer entry of a key comes to its place.
+        // An entry that the moment sees keeps its place: no newer entry is written there.
         let moment = {
             let mut state = write(&self.state);
             state.is_cleaned = true;
@@ -143,7 +145,7 @@ impl Core {
         let (count, gathered) = moved?;
         writer.packs.unsettled |= count > 0;
         if count < gathered.entries.len() {
-            // What did move gives space back for the rest.
+            // The entries that did move give space back for the others.
             if count >= gathered.urgent {
                 writer.packs.next_block = gathered.entries[count].from.block;
             }
@@ -171,7 +173,7 @@ impl Core {
         Ok(StepOutcome::Again)
     }
 
-    /// What cleaning in the background waits for.
+    /// The waste from which on the background cleans, in blocks.
     pub fn waste_worth_cleaning(&self) -> u64 {
         let writer = lock(&self.writer);
         let allocator = &writer.allocator;
@@ -220,8 +222,8 @@ impl Core {
         Ok(gathered)
     }
 
-    /// Of what was gathered after the first entries, keeps what a moment sees: other entries may
-    /// be on their way to the same places.
+    /// Drops the entries behind the first ones that a moment does not see: newer entries may be
+    /// on their way to the same places.
     fn keep_seen(&self, gathered: &mut Gathered, first: usize, moment: u64) {
         let old_bytes = self.has_bug(SeededBug::CleansOldBytes);
         let state = read(&self.state);
@@ -255,13 +257,13 @@ impl Core {
             block: from,
             blocks: (READ_BYTES / self.block_bytes).min(limit - from),
         };
-        // Before the device is read: what is there for these is older.
+        // Looked up before the device is read, which has older bytes in these blocks.
         let end = extent.end() as u32;
         let pending = read(&self.pending);
         let on_their_way: BTreeSet<u32> = pending.range(from..end).map(|(&at, _)| at).collect();
         drop(pending);
         let Ok(bytes) = self.volume.read(extent) else {
-            // What counts there is reported when it is read.
+            // A reader of an entry there gets the error.
             return Ok((end < limit).then_some(end));
         };
         self.environment.pay_for_background(bytes.len() as u64);
@@ -269,7 +271,7 @@ impl Core {
         while block < end && gathered.bytes < most {
             let rest = &bytes[(block - from) as usize * self.block_bytes as usize..];
             let header = format::decode_header(rest, block, self.block_bytes, self.seed);
-            // Younger ones are left to the next walk: what this one moves is among them.
+            // Younger entries are left to the next walk: those that this one moved are among them.
             let header = header.filter(|header| header.sequence <= walk.began);
             let is_there = !on_their_way.contains(&block);
             let header = header.filter(|_| is_there || self.has_bug(SeededBug::CleansOldBytes));
@@ -289,11 +291,10 @@ impl Core {
         Ok((block < limit).then_some(block))
     }
 
-    /// What a walk does about the entry of a header.
+    /// Decides what a walk does about the entry of a header.
     fn wants(&self, header: &EntryHeader) -> Wanted {
         let blocks = header.extent(self.block_bytes).blocks;
-        let lengths = (header.key_bytes.into(), header.value_bytes as usize);
-        let place = Place::alone(header.block, lengths, self.block_bytes);
+        let place = header.place(self.block_bytes);
         match header.kind {
             EntryKind::Pack => {
                 let packs = &lock(&self.writer).packs;
@@ -352,11 +353,11 @@ impl Core {
         if planned.is_empty() {
             return Ok(true);
         }
-        // Readers hold what moves.
+        // Readers that hold a moment keep a note of each entry that moves.
         if self.check_snapshots(planned.len()).is_err() {
             return Ok(false);
         }
-        match self.place(&mut writer, &mut planned, true) {
+        match self.place(&mut writer, &mut planned, Purpose::Move) {
             Err(error) if error.is_no_space() => return Ok(false),
             placed => placed?,
         }

@@ -45,7 +45,7 @@ pub const CONTINUATION: u8 = 0xc5;
 const BEGINS_BATCH: u8 = 128;
 /// Bytes of an entry's header.
 pub const ENTRY_HEADER_BYTES: usize = 68;
-/// What stands in the header of a pack in place of a slot key: that of the empty key.
+/// The slot key in the header of a pack, which has no key: that of the empty key.
 pub const PACK_SLOT_KEY: SlotKey = SlotKey::EMPTY;
 /// Name of the file in the store's folder, where no device is given.
 pub const DATA_NAME: &str = "data";
@@ -336,14 +336,21 @@ impl EntryHeader {
     /// The number of its first write: a pack has several.
     pub fn first_sequence(&self) -> u64 {
         match self.kind {
-            EntryKind::Pack => (self.sequence + 1).saturating_sub(self.packed_entries() as u64),
+            EntryKind::Pack => {
+                let entries = usize::from(self.key_bytes) / ROW_BYTES;
+                (self.sequence + 1).saturating_sub(entries as u64)
+            }
             _ => self.sequence,
         }
     }
 
-    /// Entries of a pack.
-    fn packed_entries(&self) -> usize {
-        usize::from(self.key_bytes) / ROW_BYTES
+    /// The place of an entry that lies alone.
+    pub(crate) fn place(&self, block_bytes: u32) -> Place {
+        let lengths = (self.key_bytes.into(), self.value_bytes as usize);
+        match self.kind {
+            EntryKind::Tombstone => Place::tombstone(self.block),
+            _ => Place::alone(self.block, lengths, block_bytes),
+        }
     }
 
     /// The blocks it takes.

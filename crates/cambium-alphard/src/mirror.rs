@@ -222,27 +222,42 @@ impl Core {
         place: Place,
         slot: SlotKey,
     ) -> Result<StoredEntry> {
-        let open = |bytes| self.open_entry(bytes, place, slot);
-        let (entry, is_whole) = self.open_from_any(answer, place.extent(), open)?;
-        if !is_whole {
-            self.note_unsound(place, slot);
-        }
-        Ok(entry)
+        let entry = |opened: &Opened| self.entry_of(opened, place, slot);
+        self.open_sound(answer, place, slot, entry)
     }
 
-    /// The same, of all that lies in the blocks of a place.
-    pub fn open_whole(
+    /// The same of entries in the same blocks. The first one tells whether these hold what the
+    /// index says.
+    pub fn open_pack(
+        &self,
+        answer: Result<AlignedBuffer>,
+        pack: &[(SlotKey, Place)],
+    ) -> Result<Vec<Result<StoredEntry>>> {
+        let (slot, place) = pack[0];
+        let entry = |opened: &Opened, (slot, place)| self.entry_of(opened, place, slot);
+        self.open_sound(answer, place, slot, |opened| {
+            let first = entry(opened, pack[0])?;
+            let others = pack[1..].iter().map(|&other| entry(opened, other));
+            Ok([Ok(first)].into_iter().chain(others).collect())
+        })
+    }
+
+    /// Takes what is asked for from what was read in the blocks of a place, or from what another
+    /// member has there; the first one is mended soon then.
+    fn open_sound<T>(
         &self,
         answer: Result<AlignedBuffer>,
         place: Place,
         slot: SlotKey,
-    ) -> Result<Opened> {
-        let open = |bytes| self.open_extent(bytes, place.extent());
-        let (opened, is_whole) = self.open_from_any(answer, place.extent(), open)?;
+        take: impl Fn(&Opened) -> Result<T>,
+    ) -> Result<T> {
+        let extent = place.extent();
+        let open = |bytes| take(&self.open_extent(bytes, extent)?);
+        let (taken, is_whole) = self.open_from_any(answer, extent, open)?;
         if !is_whole {
             self.note_unsound(place, slot);
         }
-        Ok(opened)
+        Ok(taken)
     }
 
     /// One member has an entry that another one has not: it is mended soon.
@@ -305,7 +320,9 @@ impl Core {
             let is_sound = bytes.as_ref().is_ok_and(|bytes| {
                 let mut copy = crate::volume::buffer(bytes.len());
                 copy.copy_from_slice(bytes);
-                self.open_entry(copy, place, slot).is_ok()
+                self.open_extent(copy, extent)
+                    .and_then(|opened| self.entry_of(&opened, place, slot))
+                    .is_ok()
             });
             match bytes {
                 Ok(bytes) if is_sound => sound = Some(bytes),

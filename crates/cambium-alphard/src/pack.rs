@@ -28,6 +28,7 @@ use cambium_base::layout::{Layout, field};
 use cambium_index::cuckoo::SlotKey;
 
 use crate::format::{ENTRY_HEADER_BYTES, EntryHeader};
+use crate::state::KeyName;
 
 /// Bytes of an entry in the table.
 pub const ROW_BYTES: usize = 20;
@@ -77,9 +78,8 @@ pub fn room(blocks: u32, block_bytes: u32) -> usize {
 
 /// An entry as the table has it, with its key and value within the contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    pub slot: SlotKey,
-    pub check: u64,
+pub(crate) struct Row {
+    pub name: KeyName,
     pub key: Range<usize>,
     /// `None` in a tombstone.
     pub value: Option<Range<usize>>,
@@ -87,16 +87,17 @@ pub struct Row {
 
 /// A pack that is put together.
 #[derive(Debug, Default)]
-pub struct Pack {
+pub(crate) struct Pack {
     pub table: Vec<u8>,
     pub contents: Vec<u8>,
 }
 
 impl Pack {
     /// Adds an entry, or without a value a tombstone.
-    pub fn push(&mut self, (slot, check): (SlotKey, u64), key: &[u8], value: Option<&[u8]>) {
-        self.table.extend_from_slice(&slot.bits().to_le_bytes());
-        self.table.extend_from_slice(&check.to_le_bytes());
+    pub fn push(&mut self, name: KeyName, key: &[u8], value: Option<&[u8]>) {
+        self.table
+            .extend_from_slice(&name.slot.bits().to_le_bytes());
+        self.table.extend_from_slice(&name.check.to_le_bytes());
         let Some(value) = value else {
             self.table.extend_from_slice(&[0; 2]);
             self.table.extend_from_slice(&TOMBSTONE.to_le_bytes());
@@ -124,24 +125,22 @@ pub fn table_check(table: &[u8]) -> u64 {
 }
 
 /// The entries of a table, in order. The last is `None` where the bytes are not a table's.
-pub fn rows(table: &[u8], contents_bytes: usize) -> impl Iterator<Item = Option<Row>> + '_ {
+pub(crate) fn rows(table: &[u8], contents_bytes: usize) -> impl Iterator<Item = Option<Row>> + '_ {
     let mut at = 0;
     table.chunks(ROW_BYTES).map(move |row| {
         if row.len() < ROW_BYTES {
             return None;
         }
-        let slot = SlotKey::from_bits(u64_at(row, 0))?;
+        let name = KeyName {
+            slot: SlotKey::from_bits(u64_at(row, 0))?,
+            check: u64_at(row, 8),
+        };
         let key = at..at + usize::from(u16_at(row, 16));
         let value = match u16_at(row, 18) {
             TOMBSTONE => None,
             bytes => Some(key.end..key.end + usize::from(bytes)),
         };
         at = value.as_ref().map_or(key.end, |value| value.end);
-        (at <= contents_bytes).then_some(Row {
-            slot,
-            check: u64_at(row, 8),
-            key,
-            value,
-        })
+        (at <= contents_bytes).then_some(Row { name, key, value })
     })
 }

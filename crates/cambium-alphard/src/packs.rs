@@ -1,4 +1,5 @@
-//! Which packs hold entries that count, and how many small entries lie alone.
+//! The table of packs that hold entries that count, and the number of small entries that lie
+//! alone.
 //!
 //! The blocks of a pack are free when nothing needs any of its entries. Obsolete entries of
 //! other packs, and small entries that lie alone, take space that moving gives back
@@ -16,13 +17,11 @@ const LEAST_SHARE: u64 = 60;
 /// One block in so many of packs' stays free of new entries: where all are full, cleaning costs
 /// many moves for each block that it gives back.
 const SPARE_SHARE: u64 = 8;
-/// So many packs can always be written by cleaning.
+/// Cleaning keeps the space of so many packs for itself.
 const WORKSPACE_PACKS: u64 = 4;
-/// Of a small store, such a part of its blocks.
+/// In a small store it keeps this part of the blocks instead.
 const WORKSPACE_SHARE: u64 = 8;
-/// So many blocks are cleaning's whatever happens.
-const LAST_RESORT: u64 = 4;
-/// So few small entries need no cleaning.
+/// The walk does not begin for so few small entries.
 const FEW: u64 = 16;
 
 /// A pack with entries that count.
@@ -31,9 +30,9 @@ struct Held {
     blocks: u32,
     /// Its last write; 0 where recovery found it.
     written: u64,
-    /// How many it was made with.
+    /// The number of entries that it was made with.
     entries: u32,
-    /// How many a reader may need.
+    /// The number of entries that a reader may need.
     needed: u32,
     /// The last write that made one obsolete.
     obsolete_since: u64,
@@ -68,7 +67,7 @@ pub(crate) struct Packs {
     urgent: BTreeSet<u32>,
     /// Small entries that lie alone.
     small: u64,
-    /// Waste that a whole walk could not move: it is damaged.
+    /// Blocks of waste that a whole walk could not move, since they are damaged.
     left: u64,
     /// The present walk has moved something that gives space back.
     pub has_gained: bool,
@@ -76,8 +75,6 @@ pub(crate) struct Packs {
     pub unsettled: bool,
     /// The oldest moment that was held when cleaning was last tried.
     pub pinned: Option<u64>,
-    /// Entries that replace others may take what is kept for cleaning, which gives nothing more.
-    pub is_last_resort: bool,
     /// Packs are not written: the store keeps history.
     pub are_off: bool,
     /// The block that the walk goes on at.
@@ -86,7 +83,7 @@ pub(crate) struct Packs {
     began: u64,
     /// The waste that there was then.
     waste_before: u64,
-    /// How many walks have ended.
+    /// The number of walks that have ended.
     pub walks: u64,
 }
 
@@ -118,8 +115,8 @@ impl Packs {
         is_new
     }
 
-    /// All entries were found, and the stale headers: how much of each pack is obsolete, and
-    /// what is known of packs that are free.
+    /// Recovery has found all entries and stale headers: counts the obsolete entries of each
+    /// pack, and keeps one stale header of each pack that is free.
     pub fn all_found(&mut self, stale: &mut StaleHeaders) {
         let mut obsolete: BTreeMap<u32, u32> = BTreeMap::new();
         for (_, block) in stale.iter() {
@@ -197,7 +194,7 @@ impl Packs {
         self.held.contains_key(&block)
     }
 
-    /// Tombstones wait for a pack: what is in it shall move whatever that gives back.
+    /// Notes that tombstones wait for a pack: its entries shall move whatever that gives back.
     pub fn want(&mut self, block: u32) {
         if self.held.get(&block).is_some_and(|held| !held.stays) {
             self.urgent.insert(block);
@@ -225,7 +222,7 @@ impl Packs {
         packs
     }
 
-    /// What is in a pack at a block, if it was written by then, cannot be moved.
+    /// Notes that entries of the pack at a block cannot be moved, if it was written by then.
     pub fn leave(&mut self, block: u32, by: u64) {
         self.urgent.remove(&block);
         self.change(block, |held| held.stays |= held.written <= by);
@@ -303,13 +300,10 @@ impl Packs {
         }
         let workspace = WORKSPACE_PACKS * most_of_pack;
         let workspace = workspace.min(total_blocks / WORKSPACE_SHARE);
-        match self.is_last_resort {
-            true => (self.blocks / SPARE_SHARE + workspace, LAST_RESORT),
-            false => (self.blocks / SPARE_SHARE, workspace),
-        }
+        (self.blocks / SPARE_SHARE, workspace)
     }
 
-    /// How many packs there are.
+    /// The number of packs.
     pub fn len(&self) -> usize {
         self.held.len()
     }

@@ -1,4 +1,4 @@
-//! Where an entry lies: alone in blocks of its own, or in a pack, whose blocks it shares.
+//! The place of an entry: alone in blocks of its own, or in a pack, whose blocks it shares.
 //!
 //! The index holds a place in the 8 bytes of an extent:
 //!
@@ -26,7 +26,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Of an entry of these lengths that begins at a block of its own.
+    /// The place of an entry of these lengths that begins at a block of its own.
     pub fn alone(block: u32, (key_bytes, value_bytes): (usize, usize), block_bytes: u32) -> Self {
         let blocks = blocks_for(key_bytes, value_bytes, block_bytes);
         let alone = u64::from(blocks) * u64::from(block_bytes);
@@ -38,12 +38,12 @@ impl Place {
         }
     }
 
-    /// Of a tombstone at a block of its own.
+    /// The place of a tombstone at a block of its own.
     pub fn tombstone(block: u32) -> Self {
         Place { block, bits: 1 }
     }
 
-    /// Of an entry in a pack: how many of the pack's entries lie before it.
+    /// The place of an entry in a pack, with the number of the pack's entries before it.
     pub fn packed(pack: Extent, number: usize) -> Self {
         Place {
             block: pack.block,
@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    /// How many entries of its pack lie before it; `None` if it lies alone.
+    /// The number of its pack's entries before it; `None` if it lies alone.
     pub fn number(self) -> Option<usize> {
         (self.bits & PACKED != 0).then_some((self.bits >> NUMBER_SHIFT & 0xffff) as usize)
     }
@@ -78,12 +78,12 @@ impl Place {
         self.bits & (PACKED | SMALL) == SMALL
     }
 
-    /// What tells it from all other places.
+    /// A number that no other place has.
     pub fn id(self) -> u64 {
         u64::from(self.block) | u64::from(self.bits & !SMALL) << 32
     }
 
-    /// As the index holds it.
+    /// The extent under which the index holds it.
     pub fn slot(self) -> Extent {
         Extent {
             block: self.block,
@@ -91,7 +91,7 @@ impl Place {
         }
     }
 
-    /// What the index holds.
+    /// The place that the index holds as an extent.
     pub fn of_slot(slot: Extent) -> Self {
         Place {
             block: slot.block,

@@ -107,7 +107,7 @@ impl Core {
         loop {
             let planned = self
                 .check_writable()
-                .and_then(|()| self.plan(&mut writer, request));
+                .and_then(|()| self.plan(&mut writer, request, Purpose::Replace));
             let error = match planned {
                 Err(error)
                     if error.is_no_space()
@@ -140,17 +140,16 @@ impl Core {
                 Err(failed) => return (writer, Err(failed)),
             };
             if !goes_on {
-                // Nothing more can be given back: what cleaning was left serves deletes.
-                writer.packs.is_last_resort = true;
-                let planned = self.plan(&mut writer, request);
-                writer.packs.is_last_resort = false;
+                // Nothing more can be given back: the space that cleaning keeps serves deletes.
+                let planned = self.plan(&mut writer, request, Purpose::LastResort);
                 return (writer, planned.map_err(|_| error));
             }
         }
     }
 
-    /// Gives a request its numbers and its space, and makes it visible.
-    fn plan(&self, writer: &mut Writer, request: &WriteRequest) -> Result<u64> {
+    /// Gives a request its numbers and its space, and makes it visible. One that takes more
+    /// space than it replaces gets that of [`Purpose::Add`], whatever `purpose` says.
+    fn plan(&self, writer: &mut Writer, request: &WriteRequest, purpose: Purpose) -> Result<u64> {
         for (index, precondition) in request.preconditions.iter().enumerate() {
             let current = self.current(precondition.key())?;
             if !precondition.holds(current.as_deref()) {
@@ -175,7 +174,7 @@ impl Core {
         if adds > 0 {
             self.reserve_index(writer, adds)?;
         }
-        self.place(writer, &mut planned, false)?;
+        self.place(writer, &mut planned, purpose)?;
         let keys = planned.iter().map(|entry| Written::Key(0, entry.key));
         self.recent.note((writer.next_sequence..).zip(keys));
         Ok(self.apply(writer, &planned))
@@ -186,17 +185,16 @@ impl Core {
         &self,
         writer: &mut Writer,
         planned: &mut [Planned<'_>],
-        is_move: bool,
+        purpose: Purpose,
     ) -> Result<()> {
         self.begin_session(writer)?;
         self.collect_unpinned(writer);
-        let no_packs = writer.superblock.history_lost.is_some();
-        let mut most_blocks = match no_packs {
+        let mut most_blocks = match writer.packs.are_off {
             true => 0,
             false => pack::most_blocks(self.block_bytes),
         };
-        // Where no run of free blocks is long enough for a pack, shorter ones may be.
-        while let Err(error) = self.allocate(writer, planned, (is_move, most_blocks)) {
+        // No run of free blocks may be long enough for a whole pack, but for a shorter one.
+        while let Err(error) = self.allocate(writer, planned, (purpose, most_blocks)) {
             most_blocks /= 2;
             let is_packed = planned.iter().any(|entry| entry.place.number().is_some());
             if !is_packed || !error.is_no_space() || most_blocks == 0 {
@@ -234,7 +232,7 @@ impl Core {
         Ok(Some(Planned::new(key, value, name, before)))
     }
 
-    /// Which of the places under a slot is the key's. One that is whole in its
+    /// Finds the place of a key among those under its slot. One that is whole in its
     /// slot needs no look; a longer one is compared by its second hash, which the
     /// entry's header has if memory has it no more.
     fn choose(
@@ -274,7 +272,7 @@ impl Core {
                 Some(number) => {
                     let table = pack::table(&header, head)?;
                     let mut rows = pack::rows(table, header.value_bytes as usize);
-                    rows.nth(number)?.map(|row| row.check)
+                    rows.nth(number)?.map(|row| row.name.check)
                 }
             }
         };
@@ -283,14 +281,7 @@ impl Core {
             // Damaged on one member: perhaps not on the other.
             members.find_map(|member| decode(&self.volume.read_from(member, first).ok()?))
         });
-        check.ok_or_else(|| self.no_header(extent))
-    }
-
-    fn no_header(&self, extent: Extent) -> Error {
-        self.volume.damage(
-            extent.block,
-            "the index points here, and no entry header matches its checksum",
-        )
+        check.ok_or_else(|| self.no_header(extent.block))
     }
 
     /// The value that a key has now, for a precondition.
@@ -300,6 +291,7 @@ impl Core {
         self.get_at(key, moment)
     }
 
+    /// Refuses a number of changes that open snapshots would have to keep beyond their limit.
     pub fn check_snapshots(&self, changes: usize) -> Result<()> {
         let state = read(&self.state);
         if state.pins() == 0 || state.changes() + changes as u64 <= self.tuning.snapshot_limit {
@@ -317,13 +309,16 @@ impl Core {
         &self,
         writer: &mut Writer,
         planned: &mut [Planned<'_>],
-        (is_move, most_blocks): (bool, u32),
+        (purpose, most_blocks): (Purpose, u32),
     ) -> Result<()> {
         for entry in planned.iter_mut() {
             entry.place = entry.alone(self.block_bytes);
         }
         if most_blocks > 0 {
-            let least = if is_move { 2 } else { LEAST_PACKED };
+            let least = match purpose {
+                Purpose::Move => 2,
+                _ => LEAST_PACKED,
+            };
             pack_small(planned, (most_blocks, least), self.block_bytes);
         }
         let blocks = |unit: &[Planned<'_>]| u64::from(unit[0].place.extent().blocks);
@@ -335,10 +330,9 @@ impl Core {
             Some(_) => 1,
             None => u64::from(place.extent().blocks),
         });
-        let purpose = match taken <= replaced.sum() {
-            _ if is_move => Purpose::Move,
-            true => Purpose::Replace,
-            false => Purpose::Add,
+        let purpose = match (purpose, taken <= replaced.sum()) {
+            (Purpose::Replace | Purpose::LastResort, false) => Purpose::Add,
+            _ => purpose,
         };
         let mut behind = None;
         let mut at = 0;

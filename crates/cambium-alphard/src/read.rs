@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use cambium_base::{Extent, Result, Value};
+use cambium_base::{Error, Extent, Result, Value};
 use cambium_index::cuckoo::SlotKey;
 use cambium_io::batch::read_all;
 use cambium_io::cache::Moment;
@@ -51,17 +51,8 @@ impl Opened {
             _ => &[],
         };
         pack::rows(table, contents.len()).map_while(move |row| {
-            let Row {
-                slot,
-                check,
-                key,
-                value,
-            } = row?;
-            Some((
-                KeyName { slot, check },
-                &contents[key],
-                value.map(|value| &contents[value]),
-            ))
+            let Row { name, key, value } = row?;
+            Some((name, &contents[key], value.map(|value| &contents[value])))
         })
     }
 
@@ -86,6 +77,11 @@ impl Opened {
             value: Value::share(self.bytes.clone(), self.value.clone()),
         })
     }
+}
+
+/// Cuts entries into runs that lie in the same blocks.
+pub(crate) fn by_extent(places: &[(SlotKey, Place)]) -> impl Iterator<Item = &[(SlotKey, Place)]> {
+    places.chunk_by(|(_, one), (_, next)| one.extent() == next.extent())
 }
 
 /// Where a key's entry can be, and what is kept of that.
@@ -214,31 +210,34 @@ impl Core {
     /// Reads entries that stay where they are, together; a pack once for those that follow one
     /// another.
     pub fn read_entries(&self, places: &[(SlotKey, Place)]) -> Result<Vec<Result<StoredEntry>>> {
-        let packs = || places.chunk_by(|(_, one), (_, next)| one.extent() == next.extent());
-        let extents: Vec<Extent> = packs().map(|pack| pack[0].1.extent()).collect();
+        let extents: Vec<Extent> = by_extent(places).map(|pack| pack[0].1.extent()).collect();
         let mut entries = Vec::with_capacity(places.len());
-        for (pack, answer) in packs().zip(self.read_many(&extents)?) {
-            if let [(slot, place)] = *pack {
-                entries.push(self.open_read(answer, place, slot));
-                continue;
+        for (pack, answer) in by_extent(places).zip(self.read_many(&extents)?) {
+            match self.open_pack(answer, pack) {
+                Ok(opened) => entries.extend(opened),
+                Err(error) => entries.extend(pack.iter().map(|_| Err(error.clone()))),
             }
-            let opened = self.open_whole(answer, pack[0].1, pack[0].0);
-            entries.extend(pack.iter().map(|&(slot, place)| match &opened {
-                Ok(opened) => self.entry_of(opened, place, slot),
-                Err(error) => Err(error.clone()),
-            }));
         }
         Ok(entries)
     }
 
     /// The entry of a place, of what was read there.
     pub fn entry_of(&self, opened: &Opened, place: Place, slot: SlotKey) -> Result<StoredEntry> {
-        opened.entry(place, slot).ok_or_else(|| {
-            self.volume.damage(
-                place.block,
-                "the index points here, and the entry is another one",
-            )
-        })
+        let entry = opened.entry(place, slot);
+        entry.ok_or_else(|| self.another_entry(place.block))
+    }
+
+    fn another_entry(&self, block: u32) -> Error {
+        self.volume
+            .damage(block, "the index points here, and the entry is another one")
+    }
+
+    /// The damage of an entry whose header cannot be read.
+    pub fn no_header(&self, block: u32) -> Error {
+        self.volume.damage(
+            block,
+            "the index points here, and no entry header matches its checksum",
+        )
     }
 
     /// Reads extents that stay where they are, together.
@@ -301,26 +300,16 @@ impl Core {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Verifies what was read at a place, and answers the entry there.
-    pub fn open_entry(
-        &self,
-        bytes: AlignedBuffer,
-        place: Place,
-        slot: SlotKey,
-    ) -> Result<StoredEntry> {
-        self.entry_of(&self.open_extent(bytes, place.extent())?, place, slot)
-    }
-
     /// Verifies what was read at an extent.
     pub fn open_extent(&self, mut bytes: AlignedBuffer, extent: Extent) -> Result<Opened> {
         let damage = |what: &str| Err(self.volume.damage(extent.block, what));
         let (block, unit) = (extent.block, self.block_bytes);
         let Some(header) = format::decode_header(&bytes, block, unit, self.seed) else {
-            return damage("the index points here, and no entry header matches its checksum");
+            return Err(self.no_header(block));
         };
         let whole = bytes.len() == extent.blocks as usize * unit as usize;
         if !whole || header.extent(unit) != extent {
-            return damage("the index points here, and the entry is another one");
+            return Err(self.another_entry(block));
         }
         if !format::body_is_sound(&bytes, block, unit, self.seed)
             && !self.has_bug(SeededBug::NoChecksum)

@@ -219,7 +219,7 @@ fn empty_packs(core: &Core, mut blocks: Vec<u32>) -> Result<()> {
             break;
         }
     }
-    // Over others lie moved entries by now.
+    // Moved entries have overwritten the other headers.
     blocks.retain(|&block| writer.stale.is_at(block));
     if let Some(&block) = blocks.iter().find(|&&block| writer.packs.holds(block)) {
         return Err(Error::NoSpace {
@@ -257,7 +257,7 @@ fn find_lost(
             .into_iter()
             .map(|(_, slot, place)| (slot, place))
             .collect();
-        // Those of a pack together.
+        // Sorted, so that the entries of a pack are read together.
         places.sort_unstable_by_key(|(_, place)| *place);
         for some in places.chunks(READ_TOGETHER) {
             for (&(slot, place), entry) in some.iter().zip(core.read_entries(some)?) {

@@ -71,12 +71,7 @@ impl Found {
             (UNSOUND, sound == Some(false)),
         ];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
-        let lengths = (header.key_bytes.into(), header.value_bytes as usize);
-        let place = match header.kind {
-            EntryKind::Tombstone => Place::tombstone(header.block),
-            _ => Place::alone(header.block, lengths, unit),
-        };
-        let place = place.slot();
+        let place = header.place(unit).slot();
         Found {
             slot: header.slot_key,
             check: header.key_check,
@@ -94,8 +89,8 @@ impl Found {
         rows.map(|(number, row)| {
             let row = row?;
             Some(Found {
-                slot: row.slot,
-                check: row.check,
+                slot: row.name.slot,
+                check: row.name.check,
                 sequence: header.first_sequence() + number as u64,
                 block: header.block,
                 place_and_flags: Place::packed(header.extent(unit), number).slot().blocks
@@ -210,7 +205,7 @@ struct Chunk {
     durable: u64,
 }
 
-/// What headers tell.
+/// The contents of headers.
 #[derive(Default)]
 struct Gathered {
     /// Entries, each with its part of the index.

@@ -19,13 +19,18 @@ use crate::seeded_bug::SeededBug;
 /// take: deletes, also beside a counter that is written over. So a full store can be emptied.
 const BLOCKS_A_RESERVED_ONE: u32 = 256;
 
-/// What space is taken for.
+/// So many blocks are left to cleaning even as a last resort.
+const LAST_RESORT: u64 = 4;
+
+/// The use of space that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// New entries.
     Add,
     /// Entries that replace as many blocks, and deletes.
     Replace,
+    /// The same, where cleaning gives nothing more back.
+    LastResort,
     /// Cleaning.
     Move,
 }
@@ -130,6 +135,7 @@ impl Core {
             .spare_blocks(most_of_pack, superblock.total_blocks.into());
         let kept = match purpose {
             Purpose::Move => 0,
+            Purpose::LastResort => workspace.min(LAST_RESORT),
             Purpose::Replace => workspace,
             Purpose::Add => {
                 let reserved = u64::from((superblock.total_blocks / BLOCKS_A_RESERVED_ONE).max(4));

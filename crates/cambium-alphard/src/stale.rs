@@ -74,8 +74,8 @@ impl StaleHeaders {
         }
     }
 
-    /// Of several headers' notes at a block, keeps that of the oldest write: the blocks of a pack
-    /// are free, and one write of zeros erases what is left of it.
+    /// Keeps the note of the oldest write at a block, and forgets the others: the blocks of the
+    /// pack there are free, and one write of zeros erases its header.
     pub fn keep_oldest(&mut self, block: u32) {
         let all = self.by_block.range((block, 0)..=(block, u64::MAX));
         let others: Vec<u64> = all.skip(1).map(|(_, sequence)| *sequence).collect();

@@ -102,7 +102,7 @@ impl State {
         name_of(&self.index, self.secret, key)
     }
 
-    /// Where entries under a slot are.
+    /// The places of entries under a slot.
     pub fn find(&self, slot: SlotKey) -> impl Iterator<Item = Place> + '_ {
         self.index.find(slot).map(Place::of_slot)
     }

@@ -58,7 +58,7 @@ impl Core {
         }
         let outcome = self.step(budget, false)?;
         if outcome == StepOutcome::Again {
-            // What was moved has numbers, and nobody else wrote.
+            // The entries that this step moved have numbers, and they are no user's writes.
             let next = lock(&self.writer).next_sequence;
             self.seen_idle.store(next, Ordering::Relaxed);
         }

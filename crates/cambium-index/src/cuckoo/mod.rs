@@ -53,7 +53,7 @@ const MAX_DEPTH: u32 = HASH_BITS - 2 * segment::BUCKET_BITS;
 pub struct SlotKey(u64);
 
 impl SlotKey {
-    /// That of the key without bytes.
+    /// The slot key of the key without bytes.
     pub const EMPTY: SlotKey = SlotKey(1 << HASH_BITS);
 
     /// The bits, for an image of the table; never 0.

@@ -321,7 +321,7 @@ fn an_empty_member_is_no_blank_one() {
     drop(store);
     let written = disk.contents(Path::new(MEMBERS[1])).unwrap();
     let environment = Environment::simulated(&disk, 3);
-    // As of a loop device that is detached, and of one that is too small.
+    // The lengths of a detached loop device, and of one that is too small.
     for length in [0, 64 << 10] {
         assert!(disk.replace_contents(Path::new(MEMBERS[1]), &vec![0; length]));
         let refused = Alphard
