@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cambium_api::{Operation, Precondition, ReadSet, gives_space_back};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
+use cambium_storage::room::make_room_for;
 
 use crate::core::{Core, Writer, lock};
 use crate::planned::{Action, Planned, planned_batch};
@@ -82,19 +83,13 @@ impl Core {
             self.keep_to_flush();
             self.hold_back()?;
         }
-        // A delete that finds no room gives space back itself: the background may be slower
-        // than those who delete.
-        let mut again = request.gives_space_back().then(|| request.clone());
-        let mut answer = self.submit_request(request);
-        while let Some(request) = again.take_if(|_| answer.as_ref().is_err_and(Error::is_no_space))
-        {
-            if !self.give_space_back() {
-                break;
-            }
-            again = Some(request.clone());
-            answer = self.submit_request(request);
+        if !request.gives_space_back() {
+            return self.submit_request(request);
         }
-        answer
+        make_room_for(
+            || self.submit_request(request.clone()),
+            || self.give_space_back(),
+        )
     }
 
     fn submit_request(self: &Arc<Self>, request: WriteRequest) -> Result<SequenceNumber> {

@@ -31,6 +31,7 @@ pub mod log;
 pub mod marker;
 pub mod record;
 pub mod replay;
+pub mod room;
 pub mod scan;
 pub mod sharing;
 pub mod store_lock;

@@ -19,6 +19,7 @@ use cambium_base::{Durability, Error, Result, SequenceNumber, Value};
 use cambium_index::BucketMap;
 use cambium_io::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard};
+use cambium_storage::room::make_room_for;
 
 use crate::bucket::Bucket;
 use crate::catalog::UNCOUNTED;
@@ -203,18 +204,9 @@ impl Core {
         durability: Durability,
     ) -> Result<SequenceNumber> {
         let makes_room = gives_space_back(operations.iter());
-        loop {
-            let answer = self.write_strings(
-                preconditions,
-                unchanged,
-                (operations, makes_room),
-                durability,
-            );
-            let is_refused = answer.as_ref().is_err_and(Error::is_no_space);
-            if !(is_refused && makes_room && self.give_space_back()) {
-                return answer;
-            }
-        }
+        let operations = (operations, makes_room);
+        let write = || self.write_strings(preconditions, unchanged, operations, durability);
+        make_room_for(write, || makes_room && self.give_space_back())
     }
 
     /// Changes each bucket once.

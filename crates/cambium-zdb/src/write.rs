@@ -14,6 +14,7 @@ use std::sync::Arc;
 use cambium_api::{Precondition, ReadSet};
 use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::Ordering;
+use cambium_storage::room::make_room_for;
 
 use crate::commit::{Entry, Group, Target};
 use crate::core::{Core, Writer, lock};
@@ -185,15 +186,13 @@ impl Core {
 
     /// Writes a request of integer keys. One that deletes and finds no room compacts data files.
     pub fn write_integers(&self, request: WriteRequest) -> Result<SequenceNumber> {
-        let again = request.makes_room.then(|| request.clone());
-        let mut answer = self.write_request(request);
-        while let (Err(full), Some(request)) = (&answer, &again) {
-            if !(full.is_no_space() && self.give_space_back()) {
-                break;
-            }
-            answer = self.write_request(request.clone());
+        if !request.makes_room {
+            return self.write_request(request);
         }
-        answer
+        make_room_for(
+            || self.write_request(request.clone()),
+            || self.give_space_back(),
+        )
     }
 
     /// Writes a request.
