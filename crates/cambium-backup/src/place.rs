@@ -177,7 +177,7 @@ impl Place {
         }
     }
 
-    /// That [`MARKER_NAME`] is damaged, as a check says it.
+    /// Adds the damage of [`MARKER_NAME`] to a check's findings.
     pub(crate) fn report_damage(&self, report: &mut CheckReport) -> Result<()> {
         let Some(error) = &self.damage else {
             return Ok(());

@@ -55,7 +55,7 @@ impl SyncedMark {
 /// written there is not this store's: older files were put in its folder.
 ///
 /// # Errors
-/// Those of the device. An opening takes them for 0; a repair, which gives up what was not
+/// I/O errors of the device. An opening takes them for 0; a repair, which gives up what was not
 /// synced, must not.
 pub fn synced_through(
     file_system: &dyn FileSystem,

@@ -187,7 +187,7 @@ pub struct LatencySummary {
 pub struct AfterKill {
     /// Keys of which a write was acknowledged: the last one counts.
     pub acknowledged: u64,
-    /// Of those, how many are as that write, or the one after it, left them.
+    /// The number of those that are as that write, or the one after it, left them.
     pub survived: u64,
     pub lost: u64,
     /// Keys that hold what nobody wrote.

@@ -52,7 +52,8 @@ impl Core {
             // The last run of nodes may stay nearly empty.
             let nodes = self.nodes_grown(view, leaves);
             let written = live + header + nodes + nodes.min(largest_run);
-            // What a cleaning moves lies in one piece, which a later one has to move at once.
+            // A cleaning writes the entries that it moves in one piece, which a later one has to
+            // move at once.
             if written > room || live > self.kept_tail(view) {
                 break;
             }

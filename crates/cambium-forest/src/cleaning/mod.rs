@@ -124,8 +124,8 @@ pub(crate) struct Cleaning {
     round: Mutex<Option<(u64, u64)>>,
     /// Where the log ended when it was last looked whether writers rest.
     end: AtomicU64,
-    /// Where the log ended when it was last looked for how long writers rest, and the monotonic
-    /// time, in nanoseconds, from which on it did.
+    /// The end of the log when `writers_rest_long` last looked, and the monotonic time, in
+    /// nanoseconds, from which on the log has ended there.
     rested_at: AtomicU64,
     rests_since: AtomicU64,
     /// The log's beginning, the newest header and the consumers' position when a search of the

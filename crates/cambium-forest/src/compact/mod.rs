@@ -295,8 +295,8 @@ impl Core {
     ) -> Result<CompactReport> {
         let written = || of(&self.counters.compaction_bytes);
         let before = (of(&self.counters.cleanings), written());
-        // So many times through the log at most, whatever is written meanwhile: nodes that a
-        // round has made stale lie among what it moved.
+        // A call goes through the log a few times at most, whatever is written meanwhile. More
+        // than once, since nodes that a round makes stale lie among the documents that it moved.
         let mut until = self.view.load_full().database.log.end();
         let mut rounds = 0;
         loop {

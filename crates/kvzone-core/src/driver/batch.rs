@@ -9,7 +9,7 @@ use crate::workload::OperationKind;
 #[derive(Debug, Default)]
 pub struct Batch {
     values: Vec<u8>,
-    /// Where the value of each change ends; none of a deletion.
+    /// The end of the value of each change; none for a deletion.
     ends: Vec<Option<usize>>,
 }
 

@@ -11,7 +11,7 @@ mod queue;
 
 use kvzone_core::job::{Load, Until};
 
-/// So little work that it takes no time, and all that is read is verified.
+/// A workload that takes no time, with each read verified.
 fn load(workload: &str) -> Load {
     Load {
         workload: workload.to_string(),

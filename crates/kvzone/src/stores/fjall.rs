@@ -30,7 +30,7 @@ use kvzone_core::error::Result;
 use super::library::{Foreign, UNBUFFERED, compiled_in};
 
 const NAME: &str = "fjall";
-/// As in the manifest: the crate does not say its own.
+/// The version in the manifest; the crate does not say its own.
 const VERSION: &str = "3.1";
 
 pub(super) const FJALL: Foreign = Foreign {

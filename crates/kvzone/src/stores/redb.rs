@@ -31,7 +31,7 @@ use kvzone_core::error::Result;
 use super::library::{Foreign, compiled_in};
 
 const NAME: &str = "redb";
-/// As in the manifest: the crate does not say its own.
+/// The version in the manifest; the crate does not say its own.
 const VERSION: &str = "4.5";
 
 pub(super) const REDB: Foreign = Foreign {

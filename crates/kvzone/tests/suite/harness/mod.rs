@@ -21,14 +21,14 @@ pub fn kvzone(folder: &Path, arguments: &[&str]) -> Output {
     command(folder, arguments).output().unwrap()
 }
 
-/// What a command printed, which must have ended well.
+/// The standard output of a command, which must have ended well.
 #[track_caller]
 pub fn printed(output: &Output) -> String {
     assert!(output.status.success(), "{}", text(&output.stderr));
     text(&output.stdout)
 }
 
-/// What a command said to its user, which must have ended with this status.
+/// The messages of a command, which must have ended with this status.
 #[track_caller]
 pub fn said(output: &Output, status: i32) -> String {
     let said = text(&output.stderr);
