@@ -15,7 +15,7 @@ use crate::state::KeyName;
 impl Core {
     /// Encodes a request's entries, and shows them to readers, who wait only while the index
     /// changes.
-    pub fn apply(&self, writer: &mut Writer, planned: &[Planned<'_>]) -> u64 {
+    pub fn apply(&self, writer: &mut Writer, planned: &[Planned<'_>]) {
         let first = writer.next_sequence;
         let encoded = self.encode_all(writer, planned);
         let mut state = write(&self.state);
@@ -41,7 +41,6 @@ impl Core {
         write(&self.pending).extend(encoded);
         drop(state);
         self.keep_written(planned);
-        writer.next_sequence - 1
     }
 
     /// Encodes entries, those that lie together in one buffer, to be written.
@@ -187,6 +186,7 @@ impl Core {
     fn note(&self, writer: &mut Writer, entry: &Planned<'_>, sequence: u64) {
         if let Some(before) = entry.before {
             writer.stale.add(sequence, before.block);
+            writer.key_checks.remove(&before.id());
         }
         match entry.after() {
             Some(after) => {

@@ -48,6 +48,7 @@ use crate::discard::Discards;
 use crate::flights::Flights;
 use crate::format::Superblock;
 use crate::kept::Kept;
+use crate::key_checks::KeyChecks;
 use crate::members::{Locks, Members};
 use crate::mirror::Mirroring;
 use crate::options::Tuning;
@@ -126,13 +127,6 @@ pub(crate) struct Core {
     /// Notifies the background task, where one runs.
     pub background: OnceLock<Box<dyn BackgroundTask>>,
 }
-
-/// A bounded cache of second hashes. Only who holds the writer lock adds to it: a
-/// reader could add what is overwritten by then.
-pub(crate) type KeyChecks = quick_cache::unsync::Cache<u64, u64>;
-
-/// Bytes that an entry of that cache takes, about.
-pub(crate) const KEY_CHECK_BYTES: u64 = 50;
 
 /// What the writer lock guards.
 #[derive(Debug)]

@@ -56,6 +56,7 @@ pub mod format;
 mod history;
 mod image;
 mod kept;
+mod key_checks;
 mod members;
 mod memory;
 mod mirror;

@@ -20,11 +20,12 @@ use cambium_storage::store_lock::lock_store;
 use cambium_storage::synced_mark::{self, SyncedMark};
 
 use crate::ahead::Ahead;
-use crate::core::{Core, KEY_CHECK_BYTES, KeyChecks, Writer, lock};
+use crate::core::{Core, Writer, lock};
 use crate::discard::Discards;
 use crate::flights::Flights;
 use crate::format::{FORMAT_VERSION, Superblock};
 use crate::kept::Kept;
+use crate::key_checks::{KEY_CHECK_BYTES, KeyChecks};
 use crate::members::{Attached, attach};
 use crate::options::{self, ENGINE, Tuning};
 use crate::outgoing::Outgoing;

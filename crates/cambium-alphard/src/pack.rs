@@ -1,9 +1,9 @@
 //! A pack: small entries that share blocks.
 //!
 //! A header takes 68 bytes and a block 512 or 4,096: alone, a value of 100 bytes takes five
-//! or forty times as much. In a pack it takes 20 bytes more than its key and value. A batch
-//! of small values is written as packs; entries that were written one by one are packed when
-//! many have gathered ([`crate::cleaning`]).
+//! or forty times as much. In a pack it takes 20 bytes more than its key and value. The
+//! small values of a batch, or of a group of writers, are written as packs; entries that came one
+//! by one are packed when many have gathered ([`crate::cleaning`]).
 //!
 //! On the device a pack is an entry of kind 3. A table stands in place of its key, and the
 //! entries' keys and values, one after another, in place of its value:
@@ -15,8 +15,8 @@
 //!
 //! A tombstone has `ffff` in place of the length of a value, and nothing in the contents.
 //!
-//! The entries have the numbers up to the one in the pack's header. They are of one batch, so
-//! recovery keeps all of them or none. The table lies in the pack's first block, and has a
+//! The entries have the numbers up to the one in the pack's header. They are of one batch, or of
+//! several that recovery takes for one, and keeps whole or not at all. The table lies in the pack's first block, and has a
 //! checksum of its own: recovery reads no more, and believes it even where the contents are
 //! damaged. So nothing older comes back for one of its keys.
 

@@ -1,13 +1,19 @@
 //! Planning a write: what it replaces, and where its entries go. A request is refused here
 //! or not at all, but for failures of the device.
+//!
+//! Small requests of a group are planned as one batch, so that entries of several writers share
+//! packs. Recovery keeps such a batch whole or not at all, as the group was acknowledged.
+
+use std::collections::HashSet;
 
 use cambium_api::{Operation, Written};
-use cambium_base::{Error, Extent, Result, Value};
+use cambium_base::{Error, Extent, Result, SequenceNumber, Value};
 use cambium_io::StepOutcome;
 use cambium_io::sync::MutexGuard;
 
 use crate::core::{Core, Writer, read};
 use crate::format;
+use crate::key_checks::key_of;
 use crate::pack;
 use crate::place::Place;
 use crate::seeded_bug::SeededBug;
@@ -22,6 +28,8 @@ const MOST_PENDING: usize = 4;
 /// Fewer entries of a batch lie alone, as a value with a counter beside it: one of them is
 /// replaced soon.
 const LEAST_PACKED: usize = 4;
+/// Requests of so many bytes are planned together, and as many more as these are less than.
+const TOGETHER_BYTES: u64 = 64 << 10;
 /// What is erased at once to make room for a write.
 const ROOM_BYTES: u64 = 1 << 20;
 /// After so many steps a write waits only for those that let tombstones go.
@@ -94,20 +102,51 @@ pub(crate) fn units<'a, 'b>(planned: &'a [Planned<'b>]) -> impl Iterator<Item = 
 }
 
 impl Core {
-    /// As [`Core::plan`]; where there is no space, tombstones are let go as far as they
-    /// can, which is else the background's to do. The writer lock is let go for that: what
-    /// was planned before is there to be written by anybody.
-    pub fn plan_with_room<'a>(
+    /// Plans the first requests of a group, and adds their answers: several together where that
+    /// lets their entries share blocks.
+    pub fn plan_first<'a>(
+        &'a self,
+        mut writer: MutexGuard<'a, Writer>,
+        requests: &[&WriteRequest],
+        answers: &mut Vec<Result<SequenceNumber>>,
+    ) -> MutexGuard<'a, Writer> {
+        let count = match writer.packs.are_off {
+            true => 1,
+            false => together(requests),
+        };
+        if count > 1 {
+            let planned = self
+                .check_writable()
+                .and_then(|()| self.plan(&mut writer, &requests[..count], Purpose::Replace));
+            if let Ok(numbers) = planned {
+                answers.extend(numbers.into_iter().map(Ok));
+                return writer;
+            }
+        }
+        // Each has an answer of its own.
+        for request in &requests[..count] {
+            let (held, answer) = self.plan_with_room(writer, request);
+            writer = held;
+            answers.push(answer);
+        }
+        writer
+    }
+
+    /// As [`Core::plan`] of one request; where there is no space, tombstones are let go as far
+    /// as they can, which is else the background's to do. The writer lock is let go for that:
+    /// what was planned before is there to be written by anybody.
+    fn plan_with_room<'a>(
         &'a self,
         mut writer: MutexGuard<'a, Writer>,
         request: &WriteRequest,
-    ) -> (MutexGuard<'a, Writer>, Result<u64>) {
+    ) -> (MutexGuard<'a, Writer>, Result<SequenceNumber>) {
+        let alone = |numbers: Vec<SequenceNumber>| numbers[0];
         let mut steps = 0;
         let walks = writer.packs.walks;
         loop {
             let planned = self
                 .check_writable()
-                .and_then(|()| self.plan(&mut writer, request, Purpose::Replace));
+                .and_then(|()| self.plan(&mut writer, &[request], Purpose::Replace));
             let error = match planned {
                 Err(error)
                     if error.is_no_space()
@@ -115,7 +154,7 @@ impl Core {
                 {
                     error
                 }
-                other => return (writer, other),
+                other => return (writer, other.map(alone)),
             };
             let before = (writer.tombstones.len(), writer.allocator.free_blocks());
             // Only what is said to be durable can be erased.
@@ -141,33 +180,37 @@ impl Core {
             };
             if !goes_on {
                 // Nothing more can be given back: the space that cleaning keeps serves deletes.
-                let planned = self.plan(&mut writer, request, Purpose::LastResort);
-                return (writer, planned.map_err(|_| error));
+                let planned = self.plan(&mut writer, &[request], Purpose::LastResort);
+                return (writer, planned.map(alone).map_err(|_| error));
             }
         }
     }
 
-    /// Gives a request its numbers and its space, and makes it visible. One that takes more
-    /// space than it replaces gets that of [`Purpose::Add`], whatever `purpose` says.
-    fn plan(&self, writer: &mut Writer, request: &WriteRequest, purpose: Purpose) -> Result<u64> {
-        for (index, precondition) in request.preconditions.iter().enumerate() {
-            let current = self.current(precondition.key())?;
-            if !precondition.holds(current.as_deref()) {
-                return Err(Error::PreconditionFailed { index });
-            }
-        }
-        if let Some(reads) = &request.unchanged {
-            self.recent.check(reads)?;
-        }
+    /// Gives requests their numbers and their space, and makes them visible, all of them or
+    /// none; answers the last number of each. They have no key in common. Those that take more
+    /// space than they replace get that of [`Purpose::Add`], whatever `purpose` says.
+    fn plan(
+        &self,
+        writer: &mut Writer,
+        requests: &[&WriteRequest],
+        purpose: Purpose,
+    ) -> Result<Vec<SequenceNumber>> {
         if writer.outgoing.waiting_bytes() > MOST_PENDING * self.tuning.coalesce_bytes {
             self.flush(writer)?;
         }
-        let mut planned = Vec::with_capacity(request.operations.len());
-        for operation in &request.operations {
-            planned.extend(self.resolve(writer, operation)?);
+        self.learn_key_checks(writer, requests);
+        let last = writer.next_sequence - 1;
+        let mut numbers = Vec::with_capacity(requests.len());
+        let mut planned = Vec::with_capacity(requests.len());
+        for request in requests {
+            self.check_conditions(request)?;
+            for operation in &request.operations {
+                planned.extend(self.resolve(writer, operation)?);
+            }
+            numbers.push(SequenceNumber(last + planned.len() as u64));
         }
         if planned.is_empty() {
-            return Ok(writer.next_sequence - 1);
+            return Ok(numbers);
         }
         self.check_snapshots(planned.len())?;
         let adds = planned.iter().filter(|entry| entry.value.is_some()).count() as u64;
@@ -177,7 +220,22 @@ impl Core {
         self.place(writer, &mut planned, purpose)?;
         let keys = planned.iter().map(|entry| Written::Key(0, entry.key));
         self.recent.note((writer.next_sequence..).zip(keys));
-        Ok(self.apply(writer, &planned))
+        self.apply(writer, &planned);
+        Ok(numbers)
+    }
+
+    /// Refuses a request whose conditions do not hold.
+    fn check_conditions(&self, request: &WriteRequest) -> Result<()> {
+        for (index, precondition) in request.preconditions.iter().enumerate() {
+            let current = self.current(precondition.key())?;
+            if !precondition.holds(current.as_deref()) {
+                return Err(Error::PreconditionFailed { index });
+            }
+        }
+        if let Some(reads) = &request.unchanged {
+            self.recent.check(reads)?;
+        }
+        Ok(())
     }
 
     /// Gives entries their space; all of them or none.
@@ -230,58 +288,6 @@ impl Core {
             return Ok(None);
         }
         Ok(Some(Planned::new(key, value, name, before)))
-    }
-
-    /// Finds the place of a key among those under its slot. One that is whole in its
-    /// slot needs no look; a longer one is compared by its second hash, which the
-    /// entry's header has if memory has it no more.
-    fn choose(
-        &self,
-        writer: &mut Writer,
-        name: KeyName,
-        candidates: &[Place],
-    ) -> Result<Option<Place>> {
-        if name.slot.is_exact() {
-            return Ok(candidates.first().copied());
-        }
-        for &place in candidates {
-            let known = writer.key_checks.get(&place.id()).copied();
-            let check = known.map_or_else(|| self.key_check_at(place), Ok)?;
-            if check == name.check {
-                return Ok(Some(place));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The second hash of the key whose entry lies at a place, which cannot go
-    /// away now. With the first it makes 120 bits under a secret: two keys that
-    /// agree in them are taken for one, here as in recovery.
-    fn key_check_at(&self, place: Place) -> Result<u64> {
-        let extent = place.extent();
-        let first = Extent {
-            blocks: 1,
-            ..extent
-        };
-        let head = self.read_extent(first)?;
-        let decode = |head: &[u8]| {
-            let (unit, block) = (self.block_bytes, extent.block);
-            let header = format::decode_header(head, block, unit, self.seed)?;
-            match place.number() {
-                None => Some(header.key_check),
-                Some(number) => {
-                    let table = pack::table(&header, head)?;
-                    let mut rows = pack::rows(table, header.value_bytes as usize);
-                    rows.nth(number)?.map(|row| row.name.check)
-                }
-            }
-        };
-        let mut members = self.volume.readable();
-        let check = decode(&head).or_else(|| {
-            // Damaged on one member: perhaps not on the other.
-            members.find_map(|member| decode(&self.volume.read_from(member, first).ok()?))
-        });
-        check.ok_or_else(|| self.no_header(extent.block))
     }
 
     /// The value that a key has now, for a precondition.
@@ -369,6 +375,31 @@ impl Core {
                 let blocks = run.iter().map(|extent| u64::from(extent.blocks)).sum();
                 self.volume.reserve(run[0].block, blocks)
             })
+    }
+}
+
+/// How many of the first requests are planned together: those without conditions, of few bytes
+/// and of different keys.
+fn together(requests: &[&WriteRequest]) -> usize {
+    if requests.len() < LEAST_PACKED {
+        return 1;
+    }
+    let mut keys: HashSet<&[u8]> = HashSet::with_capacity(requests.len());
+    let (mut count, mut bytes) = (0, 0);
+    for request in requests {
+        bytes += request.user_bytes;
+        let is_free = request.preconditions.is_empty() && request.unchanged.is_none();
+        let mut operations = request.operations.iter();
+        let are_new =
+            operations.all(|operation| key_of(operation).is_some_and(|key| keys.insert(key)));
+        if !is_free || !are_new || bytes > TOGETHER_BYTES {
+            break;
+        }
+        count += 1;
+    }
+    match count {
+        LEAST_PACKED.. => count,
+        _ => 1,
     }
 }
 

@@ -140,51 +140,41 @@ impl Core {
     fn commit(&self, group: Vec<Vec<WriteRequest>>) -> Vec<Begun> {
         let mut writer = self.lock_to_lead();
         let mut needed = Durability::Buffered;
-        let mut answers = Vec::with_capacity(group.len());
-        for requests in &group {
-            let mut of_member = Answers::with_capacity(requests.len());
-            for request in requests {
-                let (held, answer) = self.plan_with_room(writer, request);
-                writer = held;
-                if answer.is_ok() && request.durability > Durability::Buffered {
-                    // A failure comes again when it is waited for.
-                    _ = self.start_early(&mut writer);
-                }
+        let requests: Vec<&WriteRequest> = group.iter().flatten().collect();
+        let mut answers = Answers::with_capacity(requests.len());
+        while answers.len() < requests.len() {
+            let at = answers.len();
+            writer = self.plan_first(writer, &requests[at..], &mut answers);
+            for (request, answer) in requests[at..].iter().zip(&answers[at..]) {
                 if answer.is_ok() {
                     needed = needed.max(request.durability);
                     let counted = &self.counters.user_bytes;
                     counted.fetch_add(request.user_bytes, Ordering::Relaxed);
                 }
-                of_member.push(answer.map(SequenceNumber));
             }
-            answers.push(of_member);
+            if needed > Durability::Buffered {
+                // A failure comes again when it is waited for.
+                _ = self.start_early(&mut writer);
+            }
         }
         let is_apart = self.is_apart(&writer);
         if needed == Durability::Synced {
             self.note_group(&mut writer, !is_apart);
         }
-        let outcome = match needed {
-            Durability::Synced if is_apart => match self.take_off(&mut writer) {
-                Ok(flight) => {
-                    let begun = answers.into_iter();
-                    return begun
-                        .map(|answers| (answers, Some(flight.clone())))
-                        .collect();
-                }
-                Err(error) => Err(error),
-            },
-            Durability::Synced => self.sync_all(&mut writer),
-            Durability::Written => self.flush(&mut writer),
-            Durability::Buffered if writer.pending_bytes >= self.tuning.coalesce_bytes => {
-                self.flush(&mut writer)
-            }
-            Durability::Buffered => Ok(()),
+        let begun = match needed {
+            Durability::Synced if is_apart => self.take_off(&mut writer).map(Some),
+            Durability::Synced => self.sync_all(&mut writer).map(|()| None),
+            Durability::Buffered if writer.pending_bytes < self.tuning.coalesce_bytes => Ok(None),
+            Durability::Buffered | Durability::Written => self.flush(&mut writer).map(|()| None),
         };
-        let done = answers.into_iter().map(|answers| match &outcome {
-            Ok(()) => answers,
-            Err(error) => with_outcome(answers, error),
-        });
-        done.map(|answers| (answers, None)).collect()
+        let (answers, flight) = match begun {
+            Ok(flight) => (answers, flight),
+            Err(error) => (with_outcome(answers, &error), None),
+        };
+        let mut answers = answers.into_iter();
+        let of_member = |requests: &Vec<_>| answers.by_ref().take(requests.len()).collect();
+        let members = group.iter().map(of_member);
+        members.map(|answers| (answers, flight.clone())).collect()
     }
 
     /// True if what waits had better be written while the next group is led.

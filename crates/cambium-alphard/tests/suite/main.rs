@@ -17,6 +17,7 @@ mod failures;
 mod flights;
 mod full;
 mod golden;
+mod groups;
 mod kept;
 #[cfg(target_os = "linux")]
 mod loop_device;
