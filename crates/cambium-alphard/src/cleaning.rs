@@ -185,6 +185,12 @@ impl Core {
         pack::most_blocks(self.block_bytes)
     }
 
+    /// Most blocks and entries of a pack.
+    fn most_of_pack(&self) -> (u32, u32) {
+        let entries = pack::most_entries(self.block_bytes) as u32;
+        (self.most_pack_blocks(), entries)
+    }
+
     fn most_pack_bytes(&self) -> usize {
         pack::room(self.most_pack_blocks(), self.block_bytes)
     }
@@ -245,9 +251,7 @@ impl Core {
         let (from, limit) = {
             let writer = lock(&self.writer);
             let from = from.max(writer.superblock.first_block());
-            let from = writer
-                .packs
-                .next_after(from, self.most_pack_blocks(), walk.all);
+            let from = writer.packs.next_after(from, self.most_of_pack(), walk.all);
             (from, writer.allocator.limit())
         };
         let Some(from) = from.filter(|&from| from < limit) else {
@@ -298,7 +302,7 @@ impl Core {
         match header.kind {
             EntryKind::Pack => {
                 let packs = &lock(&self.writer).packs;
-                match packs.is_worth_moving(header.block, self.most_pack_blocks()) {
+                match packs.is_worth_moving(header.block, self.most_of_pack()) {
                     true => Wanted::Whole(blocks),
                     false => Wanted::Nothing,
                 }
@@ -365,7 +369,7 @@ impl Core {
         let before = planned.iter().filter_map(|entry| entry.before);
         let before: u64 = before.map(|place| packs.takes(place)).sum();
         let after = units(&planned).map(|unit| 1000 * u64::from(unit[0].place.extent().blocks));
-        packs.has_gained |= before > after.sum();
+        packs.gained += before as i64 - after.sum::<u64>() as i64;
         self.apply(&mut writer, &planned);
         let bytes = planned.iter().map(|entry| {
             let value = entry.value.map_or(0, <[u8]>::len);

@@ -69,8 +69,9 @@ pub(crate) struct Packs {
     small: u64,
     /// Blocks of waste that a whole walk could not move, since they are damaged.
     left: u64,
-    /// The present walk has moved something that gives space back.
-    pub has_gained: bool,
+    /// Thousandths of blocks that the present walk gives back, less those that its moves take: a
+    /// move may gain what the next one loses.
+    pub gained: i64,
     /// Something has moved whose blocks no sync has given back yet.
     pub unsettled: bool,
     /// The oldest moment that was held when cleaning was last tried.
@@ -230,12 +231,13 @@ impl Packs {
     }
 
     /// True if the pack at a block is worth moving: short, or at least as much of it obsolete
-    /// as of all packs together.
-    pub fn is_worth_moving(&self, block: u32, most_blocks: u32) -> bool {
+    /// as of all packs together. A short pack has room for as many entries again: one of the
+    /// most entries may take few blocks, and gives nothing back.
+    pub fn is_worth_moving(&self, block: u32, (most_blocks, most_entries): (u32, u32)) -> bool {
         let average = self.obsolete / self.blocks.max(1);
         let held = self.held.get(&block).filter(|held| !held.stays);
         held.is_some_and(|held| {
-            let is_short = 2 * held.blocks < most_blocks;
+            let is_short = 2 * held.blocks < most_blocks && 2 * held.entries <= most_entries;
             is_short || held.obsolete_share() >= average.max(LEAST_SHARE)
         })
     }
@@ -252,12 +254,12 @@ impl Packs {
 
     /// The next block at or behind one that a walk has to look at, if it is known. A few small
     /// entries that lie alone may stay so, unless all are asked for.
-    pub fn next_after(&self, block: u32, most_blocks: u32, all: bool) -> Option<u32> {
+    pub fn next_after(&self, block: u32, most: (u32, u32), all: bool) -> Option<u32> {
         if self.small > if all { 0 } else { FEW } {
             return Some(block);
         }
         let mut packs = self.held.range(block..).map(|(&block, _)| block);
-        packs.find(|&block| self.is_worth_moving(block, most_blocks))
+        packs.find(|&block| self.is_worth_moving(block, most))
     }
 
     /// A walk goes on, or begins after a last write; answers the last write that it looks at.
@@ -271,9 +273,9 @@ impl Packs {
 
     /// The walk over the device has come to its end.
     pub fn walked(&mut self) {
-        self.left = match std::mem::take(&mut self.has_gained) {
-            true => 0,
-            false => self.all_waste().min(self.waste_before),
+        self.left = match std::mem::take(&mut self.gained) {
+            1000.. => 0,
+            _ => self.all_waste().min(self.waste_before),
         };
         self.next_block = 0;
         self.walks += 1;

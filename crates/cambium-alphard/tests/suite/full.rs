@@ -2,11 +2,11 @@
 //! over, and their space takes new entries.
 
 use cambium_alphard::Alphard;
-use cambium_api::{Durability, OptionValues};
+use cambium_api::{Durability, Engine, OptionValues, WriteBatch};
 use cambium_io::Environment;
 use cambium_testkit::Subject;
 use cambium_testkit::full_disk::fill_and_empty_to_size;
-use cambium_testkit::stores::{self, entries};
+use cambium_testkit::stores::{self, entries, number};
 
 #[test]
 fn a_full_store_is_emptied_and_filled_again() {
@@ -52,5 +52,32 @@ fn a_full_store_takes_writes_over_what_is_there() {
             full.is_no_space() && more < count / 2,
             "{more} came: {full}"
         );
+    }
+}
+
+/// Fills a store with small values, each beside a counter that it writes over, until one is
+/// refused; answers their number.
+fn fill_with_small(store: &dyn Engine) -> u64 {
+    (0..)
+        .find(|number: &u64| {
+            let mut batch = WriteBatch::new();
+            batch.put(format!("key{number}").as_bytes(), b"value");
+            batch.put(b"counter", &number.to_le_bytes());
+            store.write(batch, Durability::Written).is_err()
+        })
+        .unwrap()
+}
+
+/// A pack of the most entries takes few blocks where they are tiny: it is not short, and no walk
+/// moves it again.
+#[test]
+fn a_store_that_fills_moves_an_entry_few_times() {
+    for block_bytes in ["512", "4096"] {
+        let environment = Environment::memory();
+        let options = OptionValues::from([("size", "1MiB"), ("block_bytes", block_bytes)]);
+        let store = stores::create(&Alphard, &environment, &options);
+        let count = fill_with_small(&*store);
+        let moved = number(&*store, "entries_moved");
+        assert!(moved < 5 * count, "{moved} moves of {count} entries");
     }
 }
