@@ -58,7 +58,7 @@ fn a_full_disk_refuses_writes_and_nothing_else() {
 /// A store of a fixed size is full long before its disk is. Keys do not expire actively.
 fn full_store(folder: &Path, block_bytes: &str, lifetime: &str) -> (Server, u64) {
     let block = format!("block_bytes={block_bytes}");
-    let arguments = ["--engine", "alphard", "--set", "size=2MiB", "--set", &block];
+    let arguments = ["--engine", "alphard", "--set", "size=1MiB", "--set", &block];
     let server = Server::start(folder, &arguments);
     let mut client = server.client();
     client.call("DEBUG SET-ACTIVE-EXPIRE 0");
