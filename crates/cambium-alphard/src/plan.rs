@@ -115,9 +115,7 @@ impl Core {
             false => together(requests),
         };
         if count > 1 {
-            let planned = self
-                .check_writable()
-                .and_then(|()| self.plan(&mut writer, &requests[..count], Purpose::Replace));
+            let planned = self.plan(&mut writer, &requests[..count], Purpose::Replace);
             if let Ok(numbers) = planned {
                 answers.extend(numbers.into_iter().map(Ok));
                 return writer;
@@ -144,9 +142,7 @@ impl Core {
         let mut steps = 0;
         let walks = writer.packs.walks;
         loop {
-            let planned = self
-                .check_writable()
-                .and_then(|()| self.plan(&mut writer, &[request], Purpose::Replace));
+            let planned = self.plan(&mut writer, &[request], Purpose::Replace);
             let error = match planned {
                 Err(error)
                     if error.is_no_space()
@@ -181,7 +177,11 @@ impl Core {
             if !goes_on {
                 // Nothing more can be given back: the space that cleaning keeps serves deletes.
                 let planned = self.plan(&mut writer, &[request], Purpose::LastResort);
-                return (writer, planned.map(alone).map_err(|_| error));
+                let planned = planned.map(alone).map_err(|last| match last.is_no_space() {
+                    true => error,
+                    false => last,
+                });
+                return (writer, planned);
             }
         }
     }
@@ -195,6 +195,8 @@ impl Core {
         requests: &[&WriteRequest],
         purpose: Purpose,
     ) -> Result<Vec<SequenceNumber>> {
+        // The lock may have been let go since the last look.
+        self.check_writable()?;
         if writer.outgoing.waiting_bytes() > MOST_PENDING * self.tuning.coalesce_bytes {
             self.flush(writer)?;
         }

@@ -4,6 +4,9 @@
 use cambium_alphard::Alphard;
 use cambium_api::{Durability, Engine, OptionValues, WriteBatch};
 use cambium_io::Environment;
+use cambium_io::simulated::SimulatedDisk;
+use cambium_io::sync::schedule::Schedule;
+use cambium_io::sync::{scheduler, thread};
 use cambium_testkit::Subject;
 use cambium_testkit::full_disk::fill_and_empty_to_size;
 use cambium_testkit::stores::{self, entries, number};
@@ -79,5 +82,52 @@ fn a_store_that_fills_moves_an_entry_few_times() {
         let count = fill_with_small(&*store);
         let moved = number(&*store, "entries_moved");
         assert!(moved < 5 * count, "{moved} moves of {count} entries");
+    }
+}
+
+/// Writes over small entries of a full store, beside a close: what was answered is there after
+/// the next opening.
+fn close_beside_writes(seed: u64) -> Result<(), String> {
+    let environment = Environment::simulated(&SimulatedDisk::new(seed), seed);
+    let options = OptionValues::from([("size", "64KiB"), ("block_bytes", "512")]);
+    let store = stores::create(&Alphard, &environment, &options);
+    fill_with_small(&*store);
+    let writers: Vec<_> = (0..2u64)
+        .map(|writer| {
+            let store = store.clone();
+            thread::spawn(move || {
+                let keys = (0..30u64).map(|at| format!("key{}", seed % 7 + 20 * at + writer));
+                let put = |key: &String| {
+                    let put = store.put(key.as_bytes(), b"other", Durability::Buffered);
+                    put.is_ok()
+                };
+                keys.filter(put).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    for _ in 0..seed % 50 {
+        thread::yield_now();
+    }
+    store.close().unwrap();
+    let written = writers.into_iter().map(|writer| writer.join().unwrap());
+    let written: Vec<_> = written.flatten().collect();
+    drop(store);
+    let store = stores::open(&Alphard, &environment, &OptionValues::default());
+    for key in written {
+        let found = store.get(key.as_bytes()).unwrap();
+        if found.as_deref() != Some(b"other") {
+            return Err(format!("{key} was written, and is {found:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// A write that finds no space lets go of its lock, and the store may be closed meanwhile: the
+/// write is refused then.
+#[test]
+fn a_close_beside_writes_without_space_loses_nothing() {
+    for seed in 0..200 {
+        let run = scheduler::run(Schedule::random(seed), move || close_beside_writes(seed));
+        assert_eq!(run.outcome, Ok(Ok(())), "seed {seed}");
     }
 }
