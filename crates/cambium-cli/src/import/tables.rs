@@ -1,16 +1,22 @@
 //! A table or view of SQLite as a source of entries.
 //!
 //! The key is the primary key, the row's number where there is none, or a view's
-//! first column; numbers are decimal. The value is the other column, as it is, or a
-//! JSON object where there are several: text, numbers and null as themselves, bytes
-//! as `NAME_hex`. Rows come in the order of the key, which is all that is needed to
-//! go on.
+//! first column; numbers are decimal, and a real has the fewest digits that read back
+//! the same. The value is the other column, as it is, or a JSON object where there are
+//! several: text, numbers and null as themselves, bytes as `NAME_hex`. Rows come in the
+//! order of the key, which is all that is needed to go on.
+//!
+//! Several rows can have one key in the store: the key of a view may repeat, and SQLite
+//! tells the integer 1, the text '1' and the bytes x'31' apart. The import takes the
+//! first of them, names the others and leaves them out. Rows of one storage class and
+//! key are neighbours. A text or bytes that equal a key of an earlier class are found
+//! by a query.
 
 use std::path::{Path, PathBuf};
 
 use cambium::KeyKind;
 use cambium::hexdump::{readable, to_hex};
-use cambium_foreign::sqlite::Rows;
+use cambium_foreign::sqlite::{Cell, Rows};
 use serde_json::{Number, Value};
 
 use crate::failure::Failure;
@@ -32,7 +38,19 @@ pub struct TableSource {
     rows: Option<Rows>,
     /// The key of the last row, as SQL.
     last: Option<String>,
+    /// The first row comes again, since the import goes on behind it.
+    is_last_again: bool,
+    /// The class of the first key; numbers where that is not known.
+    lowest: Option<Class>,
     left_out: u64,
+}
+
+/// Storage classes of keys in SQLite's order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Number,
+    Text,
+    Blob,
 }
 
 impl TableSource {
@@ -47,6 +65,8 @@ impl TableSource {
             keys,
             rows: None,
             last: None,
+            is_last_again: false,
+            lowest: None,
             left_out: 0,
         };
         source.refuse_utf16()?;
@@ -103,21 +123,35 @@ impl TableSource {
             return Err(Failure::failed(what));
         };
         let columns = self.ask(
-            // Hidden are those of virtual tables (1), and generated ones (2 and 3).
-            &format!("SELECT name, pk FROM pragma_table_xinfo({name}) WHERE hidden <> 1"),
-            2,
+            &format!("SELECT name, pk, hidden FROM pragma_table_xinfo({name})"),
+            3,
         )?;
-        let (primary, others): (Vec<_>, Vec<_>) =
-            columns.into_iter().partition(|column| column[1] != "0");
-        let quoted = |name: &str| format!("\"{}\"", name.replace('"', "\"\""));
+        let is_column = |name: &str| columns.iter().any(|one| one[0].eq_ignore_ascii_case(name));
+        let row_number = ["rowid", "_rowid_", "oid"]
+            .into_iter()
+            .find(|name| !is_column(name));
+        // Hidden are those of virtual tables (1), and generated ones (2 and 3).
+        let columns = columns.into_iter().filter(|column| column[2] != "1");
+        let (primary, others): (Vec<_>, Vec<_>) = columns.partition(|column| column[1] != "0");
         let mut others: Vec<String> = others
             .into_iter()
             .map(|mut one| one.swap_remove(0))
             .collect();
         self.key = match (primary.as_slice(), kind[0].as_str()) {
             ([key], _) => quoted(&key[0]),
-            ([], "view") if !others.is_empty() => quoted(&others.remove(0)),
-            ([], _) => "rowid".to_string(),
+            // The key of a view may have 'a' and 'A' where its column takes them for equal.
+            ([], "view") if !others.is_empty() => {
+                format!("{} COLLATE BINARY", quoted(&others.remove(0)))
+            }
+            ([], _) => match row_number {
+                Some(name) => name.to_string(),
+                None => {
+                    return Err(Failure::usage(self.named(
+                        "it has no primary key, and its columns rowid, _rowid_ and oid hide the \
+                         row's number; make a view whose first column is the key, and import that",
+                    )));
+                }
+            },
             (several, _) => {
                 let names: Vec<&str> = several.iter().map(|one| one[0].as_str()).collect();
                 return Err(Failure::usage(self.named(format!(
@@ -130,57 +164,112 @@ impl TableSource {
         Ok(())
     }
 
-    /// Each column with its type before it; text and numbers as text.
+    /// The key and the other columns, from the last row on.
     fn begin(&self) -> Result<Rows, Failure> {
-        let quoted = |name: &String| format!("\"{}\"", name.replace('"', "\"\""));
-        let columns = [self.key.clone()]
-            .into_iter()
-            .chain(self.columns.iter().map(quoted));
-        let columns: Vec<String> = columns
-            .map(|column| format!("typeof({column}), CAST({column} AS BLOB)"))
-            .collect();
-        let behind = match &self.last {
-            Some(last) => format!("WHERE {} > {last}", self.key),
-            None => String::new(),
+        let columns: Vec<String> = self.columns.iter().map(|name| quoted(name)).collect();
+        let columns = [&[self.key.clone()][..], &columns].concat().join(", ");
+        let (key, table) = (&self.key, quoted(&self.table));
+        let last = self.last.as_deref().map(operand);
+        let from = last.map_or(String::new(), |(last, _)| format!("WHERE {key} >= {last}"));
+        // A view may have 1 and 1.0, which are two keys and equal to SQLite.
+        let sql = format!("SELECT {columns} FROM {table} {from} ORDER BY {key}, typeof({key})");
+        let rows = Rows::of(&self.file, &sql).and_then(|rows| match last {
+            Some((_, Some(real))) => rows.bind_real(real).map(|()| rows),
+            _ => Ok(rows),
+        });
+        rows.map_err(|error| self.failed(error))
+    }
+
+    /// Why a row of this key cannot be taken, if so.
+    fn refusal(
+        &self,
+        rows: &Rows,
+        class: Class,
+        sql: &str,
+        key: &[u8],
+    ) -> Result<Option<&'static str>, Failure> {
+        if self.keys == KeyKind::Integer && key.len() > 1 && key[0] == b'0' {
+            return Ok(Some("expected a decimal number without zeros in front"));
+        }
+        let is_there = self.last.as_deref() == Some(sql)
+            || self.lowest.is_some_and(|lowest| lowest < class)
+                && self.is_in_earlier_class(rows, class, key)?;
+        Ok(is_there.then_some("an earlier row has the same key"))
+    }
+
+    /// Whether a key of an earlier storage class has these bytes in the store.
+    fn is_in_earlier_class(&self, rows: &Rows, class: Class, key: &[u8]) -> Result<bool, Failure> {
+        let text = std::str::from_utf8(key).unwrap_or_default();
+        let integer = text.parse::<i64>().map(|number| number.to_string());
+        let real = text.parse::<f64>().map(text_of_real);
+        let mut equals = Vec::new();
+        if integer.is_ok_and(|number| number == text) {
+            equals.push(("integer", text.to_string()));
+        }
+        if real.is_ok_and(|real| real == text) {
+            equals.push(("real", text.to_string()));
+        }
+        if class == Class::Blob {
+            equals.push(("text", text_literal(key)));
+        }
+        for (kind, sql) in equals {
+            let (operand, real) = operand(&sql);
+            let (key, table) = (&self.key, quoted(&self.table));
+            let sql = format!(
+                "SELECT 1 FROM {table} WHERE {key} COLLATE BINARY = {operand} AND typeof({key}) = '{kind}'"
+            );
+            let found = rows.beside(&sql).and_then(|mut rows| {
+                real.map_or(Ok(()), |real| rows.bind_real(real))?;
+                rows.advance()
+            });
+            if found.map_err(|error| self.failed(error))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The row's entry, or why it is left out; none for the row that comes again.
+    fn taken(&mut self, rows: &Rows, key: &[u8]) -> Result<Option<Result<Item, String>>, Failure> {
+        let Some((class, sql)) = literal(rows.cell(0)) else {
+            return Ok(Some(Err("its key is NULL".to_string())));
         };
-        let sql = format!(
-            "SELECT {} FROM {} {behind} ORDER BY {}",
-            columns.join(", "),
-            quoted(&self.table),
-            self.key
-        );
-        Rows::of(&self.file, &sql).map_err(|error| self.failed(error))
+        if std::mem::take(&mut self.is_last_again) && self.last.as_deref() == Some(&sql) {
+            return Ok(None);
+        }
+        let refusal = self.refusal(rows, class, &sql, key)?;
+        self.lowest = self.lowest.or(Some(class));
+        self.last = Some(sql);
+        if let Some(refusal) = refusal {
+            return Ok(Some(Err(refusal.to_string())));
+        }
+        let value = value(rows, &self.columns);
+        Ok(Some(item(None, key.to_vec(), value, self.keys)))
     }
 }
 
 impl Source for TableSource {
     fn next_item(&mut self, meter: &Meter) -> Result<Option<Item>, Failure> {
-        loop {
-            let mut rows = match self.rows.take() {
-                Some(rows) => rows,
-                None => self.begin()?,
-            };
-            if !rows.advance().map_err(|error| self.failed(error))? {
-                return Ok(None);
-            }
-            let key = rows.column(1).to_vec();
-            let made = match literal(rows.column(0), &key) {
-                Some(literal) => {
-                    self.last = Some(literal);
-                    item(None, key.clone(), value(&rows, &self.columns), self.keys)
+        let mut rows = match self.rows.take() {
+            Some(rows) => rows,
+            None => self.begin()?,
+        };
+        while rows.advance().map_err(|error| self.failed(error))? {
+            let key = bytes(rows.cell(0));
+            match self.taken(&rows, &key)? {
+                None => {}
+                Some(Ok(item)) => {
+                    self.rows = Some(rows);
+                    return Ok(Some(item));
                 }
-                None => Err("its key is NULL".to_string()),
-            };
-            self.rows = Some(rows);
-            match made {
-                Ok(item) => return Ok(Some(item)),
-                Err(why) => {
+                Some(Err(why)) => {
                     let row = self.named(format!("the row of key {}: {why}", readable(&key)));
                     meter.say(&format!("{row}; left out"));
                     self.left_out += 1;
                 }
             }
         }
+        Ok(None)
     }
 
     fn position(&self) -> Option<Position> {
@@ -192,6 +281,9 @@ impl Source for TableSource {
             return Err(elsewhere());
         };
         self.last = Some(key.clone());
+        self.is_last_again = true;
+        // Rows before the place may have been numbers.
+        self.lowest = Some(Class::Number);
         Ok(())
     }
 
@@ -200,13 +292,27 @@ impl Source for TableSource {
     }
 }
 
-/// A key as SQL that sorts as it does; none for NULL.
-fn literal(kind: &[u8], key: &[u8]) -> Option<String> {
-    match kind {
-        b"null" => None,
-        b"integer" | b"real" => Some(String::from_utf8_lossy(key).into_owned()),
-        b"text" => Some(text_literal(key)),
-        _ => Some(format!("X'{}'", to_hex(key))),
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A key's class, and the key as SQL; none for NULL.
+fn literal(key: Cell<'_>) -> Option<(Class, String)> {
+    Some(match key {
+        Cell::Null => return None,
+        Cell::Integer(number) => (Class::Number, number.to_string()),
+        Cell::Real(real) => (Class::Number, text_of_real(real)),
+        Cell::Text(text) => (Class::Text, text_literal(text)),
+        Cell::Blob(bytes) => (Class::Blob, format!("X'{}'", to_hex(bytes))),
+    })
+}
+
+/// A key for a statement: a real is bound to its parameter, since SQLite may read
+/// another real out of the decimal digits.
+fn operand(literal: &str) -> (&str, Option<f64>) {
+    match (literal.parse::<i64>(), literal.parse()) {
+        (Err(_), Ok(real)) => ("?1", Some(real)),
+        _ => (literal, None),
     }
 }
 
@@ -215,24 +321,48 @@ fn text_literal(text: &[u8]) -> String {
     format!("CAST(X'{}' AS TEXT)", to_hex(text))
 }
 
+/// The fewest digits that read back the same.
+fn text_of_real(real: f64) -> String {
+    match Number::from_f64(real) {
+        Some(number) => number.to_string(),
+        None if real > 0.0 => "Inf".to_string(),
+        None => "-Inf".to_string(),
+    }
+}
+
+/// A key or a value as the store has it.
+fn bytes(cell: Cell<'_>) -> Vec<u8> {
+    match cell {
+        Cell::Null => Vec::new(),
+        Cell::Integer(number) => number.to_string().into_bytes(),
+        Cell::Real(real) => text_of_real(real).into_bytes(),
+        Cell::Text(bytes) | Cell::Blob(bytes) => bytes.to_vec(),
+    }
+}
+
 /// The value of a row: the one column, or all as JSON.
 fn value(rows: &Rows, columns: &[String]) -> Vec<u8> {
     if columns.len() <= 1 {
-        return match columns.len() {
-            0 => Vec::new(),
-            _ => rows.column(3).to_vec(),
-        };
+        return columns.first().map_or(Vec::new(), |_| bytes(rows.cell(1)));
     }
     let mut fields = Vec::new();
-    for (at, name) in columns.iter().enumerate() {
-        let (kind, bytes) = (rows.column(2 * at + 2), rows.column(2 * at + 3));
-        let text = std::str::from_utf8(bytes).ok();
-        let number = text.and_then(|text| text.parse::<Number>().ok());
-        let (name, value) = match (kind, text, number) {
-            (b"null", ..) => (name.clone(), Value::Null),
-            (b"integer" | b"real", _, Some(number)) => (name.clone(), Value::Number(number)),
-            (b"blob", ..) | (_, None, _) => (format!("{name}_hex"), Value::from(to_hex(bytes))),
-            (_, Some(text), _) => (name.clone(), Value::from(text)),
+    for (at, column) in columns.iter().enumerate() {
+        let cell = rows.cell(at + 1);
+        let (name, value) = match cell {
+            Cell::Null => (column.clone(), Value::Null),
+            Cell::Integer(number) => (column.clone(), Value::from(number)),
+            // JSON has no infinity: a text.
+            Cell::Real(real) => {
+                let number = Number::from_f64(real).map(Value::Number);
+                (
+                    column.clone(),
+                    number.unwrap_or_else(|| text_of_real(real).into()),
+                )
+            }
+            Cell::Text(bytes) | Cell::Blob(bytes) => match (cell, std::str::from_utf8(bytes)) {
+                (Cell::Text(_), Ok(text)) => (column.clone(), Value::from(text)),
+                _ => (format!("{column}_hex"), Value::from(to_hex(bytes))),
+            },
         };
         fields.push(format!("{}:{value}", Value::from(name)));
     }

@@ -251,14 +251,126 @@ fn tables_of_sqlite_become_keys_and_values() {
 }
 
 #[test]
+fn reals_of_sqlite_keep_every_digit() {
+    let place = Place::with_store();
+    let sql = "CREATE TABLE m (at REAL PRIMARY KEY, v TEXT);
+        WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
+        INSERT INTO m SELECT 1718000000.0 + i / 1e6, 'leaf' FROM n;
+        CREATE TABLE v (k TEXT PRIMARY KEY, v REAL);
+        INSERT INTO v VALUES ('a', 0.1 + 0.2), ('b', 1.7976931348623157e308), ('c', 9e999), ('d', 2);
+        CREATE VIEW w AS SELECT k, v, 1 AS n FROM v;";
+    if !sqlite(&place, sql) {
+        return;
+    }
+    import(&place, "sqlite:trees.db#m", &[]).done();
+    assert_eq!(place.run(["count", "s"]).done(), "1000\n");
+    place.run(["get", "s", "1718000000.000001"]).done();
+    place.run(["delete", "s", "--from", ""]).done();
+    import(&place, "sqlite:trees.db#v", &[]).done();
+    assert_eq!(
+        place.run(["scan", "s"]).done(),
+        "a\t0.30000000000000004\nb\t1.7976931348623157e+308\nc\tInf\nd\t2.0\n"
+    );
+    import(&place, "sqlite:trees.db#w", &[]).done();
+    assert_eq!(
+        place.run(["scan", "s"]).done(),
+        "a\t{\"v\":0.30000000000000004,\"n\":1}\nb\t{\"v\":1.7976931348623157e+308,\"n\":1}\n\
+         c\t{\"v\":\"Inf\",\"n\":1}\nd\t{\"v\":2.0,\"n\":1}\n"
+    );
+}
+
+#[test]
+fn rows_of_sqlite_with_a_key_that_is_there_are_named_and_left_out() {
+    let place = Place::with_store();
+    let sql = "CREATE TABLE mixed (k PRIMARY KEY, v);
+        INSERT INTO mixed VALUES (1, 'int'), ('1', 'text'), (X'31', 'blob'), ('oak', 'Quercus'),
+            (X'6f616b', 'blob'), (0.1 + 0.2, 'real'), ('0.30000000000000004', 'text'), ('0.3', 'other');
+        CREATE VIEW several AS SELECT 1 AS k, 'a' AS v UNION ALL SELECT 1.0, 'b'
+            UNION ALL SELECT 1, 'c' UNION ALL SELECT 'x', 'd' UNION ALL SELECT 'X', 'e';
+        CREATE TABLE folded (k TEXT COLLATE NOCASE, v);
+        INSERT INTO folded VALUES ('a', 1), ('A', 2), ('a', 3);
+        CREATE VIEW cases AS SELECT k, v FROM folded;
+        CREATE TABLE padded (k TEXT PRIMARY KEY, v);
+        INSERT INTO padded VALUES ('01', 'a'), ('1', 'b');";
+    if !sqlite(&place, sql) {
+        return;
+    }
+    let left_out = |place: &Place, table: &str, count: usize, word: &str| {
+        place.run(["delete", "s", "--from", ""]);
+        let run = import(place, &format!("sqlite:trees.db#{table}"), &[]);
+        assert_eq!(run.status, Some(3), "{}", run.talk);
+        assert_eq!(run.talk.matches(word).count(), count, "{}", run.talk);
+        place.run(["scan", "s"]).done()
+    };
+    let same = "an earlier row has the same key; left out";
+    assert_eq!(
+        left_out(&place, "mixed", 4, same),
+        "0.3\tother\n0.30000000000000004\treal\n1\tint\noak\tQuercus\n"
+    );
+    assert_eq!(
+        left_out(&place, "several", 1, same),
+        "1\ta\n1.0\tb\nX\te\nx\td\n"
+    );
+    assert_eq!(left_out(&place, "cases", 1, same), "A\t2\na\t1\n");
+    let numbers = Place::with_integer_store();
+    assert!(sqlite(&numbers, sql));
+    assert_eq!(
+        left_out(&numbers, "padded", 1, "\"01\": expected"),
+        "1\tb\n"
+    );
+}
+
+#[test]
+fn the_number_of_a_row_is_the_key_of_a_table_without_one() {
+    let place = Place::with_store();
+    let sql = "CREATE TABLE w (RowId TEXT, v TEXT); INSERT INTO w VALUES ('r', 'a'), ('r', 'b');
+        CREATE TABLE hidden (rowid, _rowid_, oid);";
+    if !sqlite(&place, sql) {
+        return;
+    }
+    import(&place, "sqlite:trees.db#w", &[]).done();
+    assert_eq!(
+        place.run(["scan", "s"]).done(),
+        "1\t{\"RowId\":\"r\",\"v\":\"a\"}\n2\t{\"RowId\":\"r\",\"v\":\"b\"}\n"
+    );
+    import(&place, "sqlite:trees.db#hidden", &[]).refused(2, &["rowid, _rowid_ and oid", "view"]);
+}
+
+#[test]
 fn a_table_goes_on_where_it_was_broken_off() {
     let place = Place::with_store();
     let sql = "CREATE TABLE t (k TEXT PRIMARY KEY, v);
         WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 12344)
         INSERT INTO t SELECT 'it''s ' || i, 'leaf' FROM n;";
-    if sqlite(&place, sql) {
-        goes_on(&place, "sqlite:trees.db#t", 12_345);
+    if !sqlite(&place, sql) {
+        return;
     }
+    goes_on(&place, "sqlite:trees.db#t", 12_345);
+    let sql = "CREATE TABLE reals (k REAL PRIMARY KEY, v);
+        INSERT INTO reals SELECT 1718000000.0 + rowid / 1e6, v FROM t;";
+    assert!(sqlite(&place, sql));
+    place.run(["delete", "s", "--from", ""]).done();
+    goes_on(&place, "sqlite:trees.db#reals", 12_345);
+}
+
+#[test]
+fn a_row_whose_key_is_there_is_named_where_an_import_goes_on_before_it() {
+    let place = Place::with_store();
+    // Rows 9999 and 10000 have one key; the first sync is between them.
+    let sql = "CREATE VIEW v AS WITH RECURSIVE
+        n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 12344)
+        SELECT printf('%06d', i - (i > 9999)) AS k, i FROM n;";
+    if !sqlite(&place, sql) {
+        return;
+    }
+    let source = "sqlite:trees.db#v";
+    let mut child = kill_after_sync(place.command(["import", "s", "--from", source]));
+    child.wait().unwrap();
+    let run = import(&place, source, &["--resume"]);
+    assert_eq!(run.status, Some(3), "{}", run.talk);
+    let named = "\"009999\": an earlier row has the same key";
+    assert_eq!(run.talk.matches(named).count(), 1, "{}", run.talk);
+    assert_eq!(place.run(["count", "s"]).done(), "12344\n");
 }
 
 /// A server with a few of Redis' commands, that hangs up after so many of them.

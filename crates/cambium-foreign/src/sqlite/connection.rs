@@ -12,7 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use super::{CHECKPOINT_TRUNCATE, DONE, Functions, NAME, OK, PERSISTENT, READ_FLAGS, ROW};
+use super::{
+    BLOB, CHECKPOINT_TRUNCATE, DONE, Functions, INTEGER, NAME, OK, PERSISTENT, READ_FLAGS, REAL,
+    ROW, TEXT,
+};
 use crate::error::{Error, Result};
 use crate::library::{Handle, bytes, text};
 
@@ -146,6 +149,21 @@ impl Drop for Connection {
     }
 }
 
+/// A column of a row in its storage class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell<'a> {
+    /// No value.
+    Null,
+    /// A whole number.
+    Integer(i64),
+    /// A real number.
+    Real(f64),
+    /// Text, in the encoding of the file.
+    Text(&'a [u8]),
+    /// Bytes.
+    Blob(&'a [u8]),
+}
+
 /// A prepared statement; finalized when it is dropped.
 pub struct Statement {
     functions: &'static Functions,
@@ -157,6 +175,13 @@ impl Statement {
     pub fn bind_number(&self, parameter: c_int, number: i64) -> Result<()> {
         // SAFETY: a statement that is reset.
         let bound = unsafe { (self.functions.bind_int64)(self.handle.get(), parameter, number) };
+        bound_or_refused(bound)
+    }
+
+    /// Binds a real number to a parameter, from 1.
+    pub fn bind_real(&self, parameter: c_int, real: f64) -> Result<()> {
+        // SAFETY: a statement that is reset.
+        let bound = unsafe { (self.functions.bind_double)(self.handle.get(), parameter, real) };
         bound_or_refused(bound)
     }
 
@@ -181,6 +206,29 @@ impl Statement {
     pub fn number(&self, column: c_int) -> i64 {
         // SAFETY: a statement at a row.
         unsafe { (self.functions.column_int64)(self.handle.get(), column) }
+    }
+
+    /// A column of the present row as a real number.
+    fn real(&self, column: c_int) -> f64 {
+        // SAFETY: a statement at a row.
+        unsafe { (self.functions.column_double)(self.handle.get(), column) }
+    }
+
+    /// A column of the present row, as the file stores it.
+    ///
+    /// # Safety
+    /// Text and bytes must not be used after the statement steps or is reset.
+    pub unsafe fn cell<'a>(&self, column: c_int) -> Cell<'a> {
+        // SAFETY: a statement at a row; asked before a call that converts the column.
+        match unsafe { (self.functions.column_type)(self.handle.get(), column) } {
+            INTEGER => Cell::Integer(self.number(column)),
+            REAL => Cell::Real(self.real(column)),
+            // SAFETY: the caller says that the bytes are not used too long.
+            TEXT => Cell::Text(unsafe { self.bytes(column) }),
+            // SAFETY: as above.
+            BLOB => Cell::Blob(unsafe { self.bytes(column) }),
+            _ => Cell::Null,
+        }
     }
 
     /// A column of the present row as bytes.

@@ -11,7 +11,7 @@ use crate::library::{Library, Wanted, text, unfit};
 mod connection;
 mod rows;
 
-pub use connection::{Connection, Statement};
+pub use connection::{Cell, Connection, Statement};
 pub use rows::Rows;
 
 /// What messages call it.
@@ -31,6 +31,12 @@ pub const OK: c_int = 0;
 pub const ROW: c_int = 100;
 /// Answer of a step behind the last row.
 pub const DONE: c_int = 101;
+
+/// Storage classes that `sqlite3_column_type` answers; any other is NULL.
+const INTEGER: c_int = 1;
+const REAL: c_int = 2;
+const TEXT: c_int = 3;
+const BLOB: c_int = 4;
 
 /// Flags of `sqlite3_open_v2`: no mutex, since one session has a connection.
 pub const OPEN_FLAGS: c_int = 0x2 | 0x4 | 0x8000;
@@ -61,8 +67,11 @@ functions! {
         step(Object) -> c_int;
         reset(Object) -> c_int;
         bind_int64(Object, c_int, i64) -> c_int;
+        bind_double(Object, c_int, f64) -> c_int;
         bind_blob(Object, c_int, *const c_void, c_int, Object) -> c_int;
+        column_type(Object, c_int) -> c_int;
         column_int64(Object, c_int) -> i64;
+        column_double(Object, c_int) -> f64;
         column_blob(Object, c_int) -> *const c_void;
         column_bytes(Object, c_int) -> c_int;
         wal_checkpoint_v2(Object, *const c_char, c_int, *mut c_int, *mut c_int) -> c_int;

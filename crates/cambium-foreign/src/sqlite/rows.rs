@@ -2,15 +2,16 @@
 
 use std::ffi::c_int;
 use std::path::Path;
+use std::rc::Rc;
 
-use super::{Connection, Statement, load};
+use super::{Cell, Connection, Statement, load};
 use crate::error::Result;
 
 /// The rows of a statement, which sees one moment.
 pub struct Rows {
     // Finalized before the connection is closed: fields are dropped in this order.
     statement: Statement,
-    connection: Connection,
+    connection: Rc<Connection>,
 }
 
 impl Rows {
@@ -21,10 +22,30 @@ impl Rows {
     /// SQLite's own words.
     pub fn of(file: &Path, sql: &str) -> Result<Self> {
         let connection = Connection::open_to_read(&load()?.functions, file)?;
+        Rows::prepare(Rc::new(connection), sql)
+    }
+
+    /// The rows of another statement of the same moment, if a row of this one is read.
+    ///
+    /// # Errors
+    /// SQLite's own words.
+    pub fn beside(&self, sql: &str) -> Result<Self> {
+        Rows::prepare(self.connection.clone(), sql)
+    }
+
+    fn prepare(connection: Rc<Connection>, sql: &str) -> Result<Self> {
         Ok(Rows {
             statement: connection.prepare(sql)?,
             connection,
         })
+    }
+
+    /// Binds the first parameter, before the first row.
+    ///
+    /// # Errors
+    /// SQLite's own words.
+    pub fn bind_real(&self, real: f64) -> Result<()> {
+        self.statement.bind_real(1, real)
     }
 
     /// Goes to the next row; false at the end.
@@ -33,6 +54,12 @@ impl Rows {
     /// SQLite's own words.
     pub fn advance(&mut self) -> Result<bool> {
         self.connection.step("step", &self.statement)
+    }
+
+    /// A column of the present row, from 0, as the file stores it.
+    pub fn cell(&self, column: usize) -> Cell<'_> {
+        // SAFETY: the row stays until `advance`, which borrows this mutably.
+        unsafe { self.statement.cell(column as c_int) }
     }
 
     /// A column of the present row as bytes, from 0; empty for NULL.
