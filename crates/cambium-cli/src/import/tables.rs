@@ -244,7 +244,9 @@ impl TableSource {
             return Ok(Some(Err(refusal.to_string())));
         }
         let value = value(rows, &self.columns);
-        Ok(Some(item(None, key.to_vec(), value, self.keys)))
+        Ok(Some(value.and_then(|value| {
+            item(None, key.to_vec(), value, self.keys)
+        })))
     }
 }
 
@@ -340,10 +342,10 @@ fn bytes(cell: Cell<'_>) -> Vec<u8> {
     }
 }
 
-/// The value of a row: the one column, or all as JSON.
-fn value(rows: &Rows, columns: &[String]) -> Vec<u8> {
+/// The value of a row: the one column, or all as JSON; otherwise why there is none.
+fn value(rows: &Rows, columns: &[String]) -> Result<Vec<u8>, String> {
     if columns.len() <= 1 {
-        return columns.first().map_or(Vec::new(), |_| bytes(rows.cell(1)));
+        return Ok(columns.first().map_or(Vec::new(), |_| bytes(rows.cell(1))));
     }
     let mut fields = Vec::new();
     for (at, column) in columns.iter().enumerate() {
@@ -361,10 +363,22 @@ fn value(rows: &Rows, columns: &[String]) -> Vec<u8> {
             }
             Cell::Text(bytes) | Cell::Blob(bytes) => match (cell, std::str::from_utf8(bytes)) {
                 (Cell::Text(_), Ok(text)) => (column.clone(), Value::from(text)),
-                _ => (format!("{column}_hex"), Value::from(to_hex(bytes))),
+                _ => (hex_name(column, columns)?, Value::from(to_hex(bytes))),
             },
         };
         fields.push(format!("{}:{value}", Value::from(name)));
     }
-    format!("{{{}}}", fields.join(",")).into_bytes()
+    Ok(format!("{{{}}}", fields.join(",")).into_bytes())
+}
+
+/// What bytes of a column are called in JSON.
+fn hex_name(column: &str, columns: &[String]) -> Result<String, String> {
+    let name = format!("{column}_hex");
+    match columns.contains(&name) {
+        true => Err(format!(
+            "column {column:?} has bytes, which would be {name:?} in JSON, and there is a column \
+             {name:?}; import a view with other names"
+        )),
+        false => Ok(name),
+    }
 }

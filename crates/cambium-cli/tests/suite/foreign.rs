@@ -291,7 +291,9 @@ fn rows_of_sqlite_with_a_key_that_is_there_are_named_and_left_out() {
         INSERT INTO folded VALUES ('a', 1), ('A', 2), ('a', 3);
         CREATE VIEW cases AS SELECT k, v FROM folded;
         CREATE TABLE padded (k TEXT PRIMARY KEY, v);
-        INSERT INTO padded VALUES ('01', 'a'), ('1', 'b');";
+        INSERT INTO padded VALUES ('01', 'a'), ('1', 'b');
+        CREATE TABLE names (k TEXT PRIMARY KEY, a, a_hex);
+        INSERT INTO names VALUES ('bytes', X'ff', 'q'), ('text', 'p', 'q');";
     if !sqlite(&place, sql) {
         return;
     }
@@ -312,6 +314,10 @@ fn rows_of_sqlite_with_a_key_that_is_there_are_named_and_left_out() {
         "1\ta\n1.0\tb\nX\te\nx\td\n"
     );
     assert_eq!(left_out(&place, "cases", 1, same), "A\t2\na\t1\n");
+    assert_eq!(
+        left_out(&place, "names", 1, "\"a_hex\" in JSON"),
+        "text\t{\"a\":\"p\",\"a_hex\":\"q\"}\n"
+    );
     let numbers = Place::with_integer_store();
     assert!(sqlite(&numbers, sql));
     assert_eq!(
