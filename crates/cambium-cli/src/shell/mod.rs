@@ -138,6 +138,13 @@ impl Shell {
                 Ok(line) => line,
                 Err(ReadlineError::Interrupted) => continue,
                 Err(ReadlineError::Eof) => break,
+                Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                    talk(
+                        "the line has a byte that is not UTF-8, and was not run; write such a byte \
+                         as \\x and two digits",
+                    );
+                    continue;
+                }
                 Err(error) => return Err(failed(error)),
             };
             _ = editor.add_history_entry(&line);

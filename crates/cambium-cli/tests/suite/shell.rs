@@ -114,7 +114,7 @@ fn a_store_that_is_only_readable_is_read_in_a_shell() {
 
 /// Types lines on a terminal, each when its prompt has come; all that is seen there,
 /// or `None` where the machine has no `script` (of util-linux), which makes one.
-fn type_in(place: &Place, lines: &[&str]) -> Option<String> {
+fn type_in(place: &Place, lines: &[impl AsRef<[u8]>]) -> Option<String> {
     // The editor switches the terminal so behind its prompt.
     const READY: &str = "\x1b[?2026l";
     let mut child = Command::new("script")
@@ -140,7 +140,7 @@ fn type_in(place: &Place, lines: &[&str]) -> Option<String> {
             seen.push_str(&String::from_utf8_lossy(&bytes[..count]));
         }
         shown = seen.len();
-        keys.write_all(line.as_bytes()).unwrap();
+        keys.write_all(line.as_ref()).unwrap();
         // What is typed is drawn, too: the next prompt comes behind the line's end.
         while !seen[shown..].contains('\n') {
             let count = screen.read(&mut bytes).unwrap();
@@ -174,6 +174,18 @@ fn a_terminal_has_a_prompt_completion_and_a_history() {
     let seen = type_in(&place, &["\x1b[A\x1b[A\x1b[A\r", "exit\r"]).unwrap();
     assert!(seen.contains("Quercus"), "{seen}");
     assert_eq!(place.run(["get", "s", "secret"]).done(), "x");
+}
+
+#[test]
+fn a_terminal_goes_on_behind_a_byte_that_is_no_utf8() {
+    let place = Place::with_store();
+    let lines = [&b"put caf\xe9 x"[..], b"put oak Quercus\r", b"exit\r"];
+    let Some(seen) = type_in(&place, &lines) else {
+        eprintln!("SKIPPED: there is no `script` that makes a terminal");
+        return;
+    };
+    assert!(seen.contains("not UTF-8, and was not run"), "{seen}");
+    assert_eq!(place.run(["scan", "s"]).done(), "oak\tQuercus\n");
 }
 
 #[test]
