@@ -7,6 +7,9 @@
 
 use crate::notation::{Reader, unescape, write_escaped};
 
+const EXPECTED: &str = "expected a blank, \", ', #, t, n, r, \\ or x and two digits behind a backslash; \
+                        between single quotes a backslash stands for itself";
+
 /// A word, and the byte of the line it begins at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
@@ -68,7 +71,8 @@ fn take_escape(line: &[u8], word: &mut Vec<u8>) -> Result<usize, &'static str> {
         return Ok(2);
     }
     let taken = if line.get(1) == Some(&b'x') { 4 } else { 2 };
-    word.extend(unescape(&line[..taken.min(line.len())])?);
+    let escaped = unescape(&line[..taken.min(line.len())]).map_err(|_| EXPECTED)?;
+    word.extend(escaped);
     Ok(taken)
 }
 

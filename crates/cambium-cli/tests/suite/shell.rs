@@ -48,7 +48,7 @@ fn a_script_ends_at_its_first_failure_unless_it_is_to_go_on() {
     for (line, status, word) in [
         ("bogus", 2, "help"),
         ("get 'oak", 2, "quote"),
-        ("get \\q", 2, "backslash"),
+        ("get \\q", 2, "expected a blank, \", ', #, t, n, r, \\ or x"),
         ("put a -", 2, "standard input"),
         ("import --from tsv:-", 2, "standard input"),
         ("create t", 2, "exit"),
