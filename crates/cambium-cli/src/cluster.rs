@@ -168,7 +168,11 @@ pub fn run(arguments: &ClusterArguments) -> Result<Status, Failure> {
 }
 
 /// The chains that a command changes, of a cluster as it is now.
-fn plan(command: &ClusterCommand, view: &View) -> Result<Changes, String> {
+fn plan(command: &ClusterCommand, view: &View) -> Result<Changes, Failure> {
+    planned(command, view).map_err(Failure::usage)
+}
+
+fn planned(command: &ClusterCommand, view: &View) -> Result<Changes, String> {
     Ok(match command {
         ClusterCommand::Init(_)
         | ClusterCommand::Status
@@ -234,7 +238,7 @@ fn init(registry: &Registry, wanted: &InitArguments, name: &str) -> Result<Statu
         seed: random(),
     };
     if !registry.make(&meta)? {
-        return Err(Failure::negative(format!(
+        return Err(Failure::usage(format!(
             "there is a cluster '{name}' already"
         )));
     }
@@ -254,12 +258,12 @@ fn change(
     mut seen: Seen,
     command: &ClusterCommand,
 ) -> Result<Status, Failure> {
-    let mut changes = plan(command, &seen.view).map_err(Failure::negative)?;
+    let mut changes = plan(command, &seen.view)?;
     if let ClusterCommand::Drain { node } | ClusterCommand::Remove { node, .. } = command {
         // The controller gives it no chain from now on. It may have done so since the last look.
         registry.retire(node, true)?;
         seen = registry.read(meta)?;
-        changes = plan(command, &seen.view).map_err(Failure::negative)?;
+        changes = plan(command, &seen.view)?;
     }
     let mut done = 0;
     for attempt in 1.. {
@@ -280,7 +284,7 @@ fn change(
         }
         thread::sleep(PAUSE);
         seen = registry.read(meta)?;
-        changes = plan(command, &seen.view).map_err(Failure::negative)?;
+        changes = plan(command, &seen.view)?;
     }
     if let ClusterCommand::Add { node } = command {
         registry.retire(node, false)?;
@@ -477,6 +481,45 @@ mod tests {
             store: "s".into(),
             since: 1,
             leaving: false,
+        }
+    }
+
+    #[test]
+    fn a_command_that_the_cluster_cannot_do_is_wrong_usage() {
+        let mut chain = Chain::unmade();
+        chain.members = vec![member("n1", State::Serving), member("n2", State::Serving)];
+        let view = View {
+            chains: vec![chain],
+            ..View::default()
+        };
+        let (node, of) = (|| "nope".to_string(), |name: &str| name.to_string());
+        let commands = [
+            ClusterCommand::Move {
+                partition: 99,
+                from: of("n1"),
+                to: of("n2"),
+            },
+            ClusterCommand::Promote {
+                partition: 0,
+                node: of("n1"),
+            },
+            ClusterCommand::Add { node: node() },
+            ClusterCommand::Drain { node: node() },
+            ClusterCommand::Remove {
+                node: node(),
+                again: None,
+            },
+        ];
+        for command in commands {
+            let refused = plan(&command, &view);
+            let is_usage = matches!(
+                refused,
+                Err(Failure::Stop {
+                    status: Status::Usage,
+                    ..
+                })
+            );
+            assert!(is_usage, "{command:?}: {refused:?}");
         }
     }
 
