@@ -404,6 +404,12 @@ Examples:
   cambium man /usr/share/man/man1"
     )]
     Man(ManArguments),
+    /// Read a file or folder of LMDB, which `import` does in a process of its own first
+    #[command(
+        hide = true,
+        after_help = "Examples:\n  cambium read-lmdb old/data.mdb"
+    )]
+    ReadLmdb(StoreArguments),
 }
 
 #[derive(Debug, Args)]

@@ -71,5 +71,6 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
         Command::Options(it) => options::run(it),
         Command::Completions(it) => options::completions(it),
         Command::Man(it) => options::man(it),
+        Command::ReadLmdb(it) => import::read_lmdb(&it.path),
     }
 }

@@ -3,15 +3,22 @@
 //! Their libraries are loaded when they are needed ([`cambium_foreign`]). The default
 //! column family, or the database without a name, goes where entries go that name no
 //! namespace; each other one is a namespace of its name.
+//!
+//! Damage in a file of LMDB can end the process that reads it: LMDB's own assertions
+//! abort, and pages that a cut file lacks cannot be mapped. So a process of its own reads
+//! the file first ([`read_lmdb`]), and the import begins when that process ended well.
 
+use std::hint::black_box;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use cambium::hexdump::{from_hex, readable, to_hex};
 use cambium::{KeyKind, limits};
-use cambium_foreign::{Reader, lmdb, log_structured};
+use cambium_foreign::{Error, Reader, lmdb, log_structured};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Status};
 use crate::import::position::Position;
 use crate::import::source::{Item, Source, elsewhere};
 use crate::notation::key_of_text;
@@ -57,6 +64,7 @@ impl ForeignSource {
                 if !path.is_file() {
                     expect_file(path, "data.mdb", "a file of LMDB, or a folder of it")?;
                 }
+                refuse_damaged_lmdb(path)?;
                 Box::new(lmdb::Reader::open(path)?)
             }
         };
@@ -86,6 +94,85 @@ impl ForeignSource {
         self.has_begun = true;
         Ok(true)
     }
+}
+
+/// The command that is [`read_lmdb`] in a process of its own.
+const READ_LMDB: &str = "read-lmdb";
+
+/// Reads all of an LMDB environment, and keeps nothing.
+pub fn read_lmdb(path: &Path) -> Result<Status, Failure> {
+    const SMALLEST_PAGE: usize = 512;
+    let failed = |error| match error {
+        missing @ Error::Missing { .. } => missing.into(),
+        error => Failure::file(path, &error),
+    };
+    let mut reader = lmdb::Reader::open(path).map_err(failed)?;
+    for part in reader.parts().to_vec() {
+        let (counted, mut read) = (reader.entries(&part).map_err(failed)?, 0);
+        reader.begin(&part, None).map_err(failed)?;
+        while let Some((key, value)) = reader.next_entry().map_err(failed)? {
+            read += 1;
+            for bytes in [key, value] {
+                black_box(bytes.iter().step_by(SMALLEST_PAGE).max());
+                black_box(bytes.last());
+            }
+        }
+        if read != counted {
+            return Err(Failure::failed(format!(
+                "{}: damaged: database {part:?} counts {counted} entries, and {read} can be read; \
+                 import a sound copy of it",
+                path.display()
+            )));
+        }
+    }
+    Ok(Status::Done)
+}
+
+fn refuse_damaged_lmdb(path: &Path) -> Result<(), Failure> {
+    let program = std::env::current_exe();
+    let program = program.map_err(|error| Failure::file(Path::new("cambium"), &error))?;
+    let mut command = Command::new(&program);
+    command
+        .args([READ_LMDB, "--"])
+        .arg(path)
+        .stdin(Stdio::null());
+    let reading = command.output();
+    let reading = reading.map_err(|error| Failure::file(&program, &error))?;
+    let words = String::from_utf8_lossy(&reading.stderr);
+    let words = words.trim_end();
+    let Some(signal) = reading.status.signal() else {
+        return match reading.status.success() {
+            true => Ok(()),
+            false => Err(Failure::failed(
+                words.strip_prefix("cambium: ").unwrap_or(words),
+            )),
+        };
+    };
+    if ![libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGSEGV].contains(&signal) {
+        return Err(Failure::failed(format!(
+            "{}: the process that read it was ended ({}); import it again",
+            path.display(),
+            reading.status
+        )));
+    }
+    let file = match path.is_dir() {
+        true => path.join("data.mdb"),
+        false => path.to_path_buf(),
+    };
+    let length = std::fs::metadata(&file).map_err(|error| Failure::file(&file, &error))?;
+    let expected = match lmdb::bytes_of_pages(&file) {
+        Some(pages) => format!("its meta page counts pages of {pages} bytes"),
+        None => "it has no meta page".to_string(),
+    };
+    let words = words.lines().next();
+    let words = words.map_or(String::new(), |line| format!(", {line}"));
+    Err(Failure::failed(format!(
+        "{}: damaged: LMDB crashed when it read the file ({}{words}); it has {} bytes, and \
+         {expected}; import a sound copy of it",
+        file.display(),
+        reading.status,
+        length.len(),
+    )))
 }
 
 /// Foreign libraries make folders that are not there, and files in those that are.

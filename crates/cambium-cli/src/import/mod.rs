@@ -27,6 +27,7 @@ mod redis;
 mod source;
 mod tables;
 
+pub use foreign::read_lmdb;
 pub use intake::Intake;
 pub use source::Item;
 

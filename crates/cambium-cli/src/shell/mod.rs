@@ -34,7 +34,7 @@ use crate::shell::completion::{Assistant, Completion};
 use crate::stores::{Stores, closing, open_for_reading, with_progress};
 
 /// Commands that need the store closed, or make another.
-const OUTSIDE: [&str; 8] = [
+const OUTSIDE: [&str; 9] = [
     "create",
     "check",
     "inspect",
@@ -42,6 +42,7 @@ const OUTSIDE: [&str; 8] = [
     "upgrade",
     "completions",
     "man",
+    "read-lmdb",
     "shell",
 ];
 /// What a shell has beside the table.

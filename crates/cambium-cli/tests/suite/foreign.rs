@@ -180,6 +180,43 @@ fn databases_of_lmdb_become_namespaces() {
     goes_on(&place, "lmdb:many", many.len());
 }
 
+#[test]
+fn a_damaged_file_of_lmdb_is_refused() {
+    let place = Place::with_store();
+    fs::create_dir(place.path("env")).unwrap();
+    let many = numbered(12_345);
+    if !is_made(making::lmdb(&place.path("env"), &[("", 0, &slices(&many))])) {
+        return;
+    }
+    let whole = fs::read(place.path("env/data.mdb")).unwrap();
+    let expected = format!("pages of {} bytes", whole.len());
+    fs::write(place.path("cut.mdb"), &whole[..100_000]).unwrap();
+    import(&place, "lmdb:cut.mdb", &[])
+        .refused(3, &["cut.mdb: damaged", "100000 bytes", &expected]);
+    let mut pages = whole.clone();
+    for at in (8192..pages.len()).step_by(4096) {
+        pages[at..at + 64].fill(0xa5);
+    }
+    fs::write(place.path("env/data.mdb"), &pages).unwrap();
+    import(&place, "lmdb:env", &[]).refused(3, &["env", "lmdb"]);
+    assert_eq!(place.run(["count", "s"]).done(), "0\n");
+    // The number of entries in both meta pages.
+    let mut fewer = whole;
+    for at in [120, 4096 + 120] {
+        fewer[at..at + 8].copy_from_slice(&99_999_u64.to_ne_bytes());
+    }
+    fs::write(place.path("fewer.mdb"), &fewer).unwrap();
+    import(&place, "lmdb:fewer.mdb", &[]).refused(3, &["99999 entries, and 12345 can be read"]);
+    let run = script(&place, "import --from lmdb:cut.mdb\nput oak Quercus\n");
+    assert!(run.talk.contains("cut.mdb: damaged"), "{}", run.talk);
+    assert_eq!(place.run(["count", "s"]).done(), "1\n");
+}
+
+/// Lines of a shell that goes on behind failures.
+fn script(place: &Place, lines: &str) -> Run {
+    place.run_with_input(["shell", "s", "-k"], lines.as_bytes())
+}
+
 /// Makes a file of SQLite; false where the library is not here.
 fn sqlite(place: &Place, sql: &str) -> bool {
     let loaded = load();

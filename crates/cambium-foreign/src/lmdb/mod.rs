@@ -1,7 +1,9 @@
 //! The functions of LMDB that are used, as `lmdb.h` 0.9.24 declares them.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -69,6 +71,18 @@ impl Piece {
     }
 }
 
+/// `MDB_stat`.
+#[repr(C)]
+#[derive(Default)]
+pub struct Statistics {
+    page_bytes: c_uint,
+    depth: c_uint,
+    branch_pages: usize,
+    leaf_pages: usize,
+    overflow_pages: usize,
+    entries: usize,
+}
+
 /// An object of the library.
 pub type Object = *mut c_void;
 /// The number of an open database.
@@ -93,6 +107,7 @@ functions! {
         txn_renew(Object) -> c_int;
         dbi_open(Object, *const c_char, c_uint, *mut Database) -> c_int;
         dbi_flags(Object, Database, *mut c_uint) -> c_int;
+        stat(Object, Database, *mut Statistics) -> c_int;
         get(Object, Database, *mut Piece, *mut Piece) -> c_int;
         put(Object, Database, *mut Piece, *mut Piece, c_uint) -> c_int;
         del(Object, Database, *mut Piece, *mut Piece) -> c_int;
@@ -122,6 +137,37 @@ impl Functions {
         }
         self.answer(call, answer).map(|()| true)
     }
+}
+
+/// Bytes of a meta page that are read.
+const META_BYTES: usize = 152;
+/// Where a meta page has, in the byte order of the machine: a magic number, the bytes of
+/// a page, the number of the last page, the transaction that wrote it.
+const MAGIC_AT: usize = 16;
+const PAGE_BYTES_AT: usize = 40;
+const LAST_PAGE_AT: usize = 136;
+const TRANSACTION_AT: usize = 144;
+const MAGIC: u32 = 0xBEEF_C0DE;
+
+/// The bytes of all pages that the newest meta page counts. A sound file may be shorter:
+/// LMDB does not write last pages that their own transaction has freed.
+pub fn bytes_of_pages(file: &Path) -> Option<u64> {
+    let file = File::open(file).ok()?;
+    let meta = |at: u64| {
+        let mut page = [0; META_BYTES];
+        file.read_exact_at(&mut page, at).ok()?;
+        let small = |at: usize| Some(u32::from_ne_bytes(page[at..at + 4].try_into().ok()?));
+        let large = |at: usize| Some(u64::from_ne_bytes(page[at..at + 8].try_into().ok()?));
+        if small(MAGIC_AT)? != MAGIC {
+            return None;
+        }
+        let page_bytes = u64::from(small(PAGE_BYTES_AT)?);
+        Some((large(TRANSACTION_AT)?, large(LAST_PAGE_AT)?, page_bytes))
+    };
+    let first = meta(0);
+    let second = first.and_then(|(_, _, page_bytes)| meta(page_bytes));
+    let (_, last, page_bytes) = first.max(second)?;
+    last.checked_add(1)?.checked_mul(page_bytes)
 }
 
 /// A library that is here.

@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-use super::{Database, FIRST, Functions, NAME, NEXT, Object, Piece, READ_ONLY, SET_RANGE, load};
+use super::{
+    Database, FIRST, Functions, NAME, NEXT, Object, Piece, READ_ONLY, SET_RANGE, Statistics, load,
+};
 use crate::error::{Error, Result};
 use crate::library::{Handle, bytes};
 
@@ -72,6 +74,31 @@ impl Reader {
         reader.configure(path)?;
         reader.find_databases()?;
         Ok(reader)
+    }
+
+    /// How many entries the file says a part has.
+    ///
+    /// # Errors
+    /// LMDB's own words.
+    pub fn entries(&self, part: &str) -> Result<usize> {
+        let (functions, mut statistics) = (self.functions, Statistics::default());
+        let database = self.database(part)?;
+        // SAFETY: a transaction of this thread, a database of it, a place for the numbers.
+        let asked = unsafe { (functions.stat)(self.transaction(), database, &mut statistics) };
+        functions.answer("stat", asked)?;
+        // The one without a name is among the names, and is no key of its own.
+        let names = if part.is_empty() {
+            self.names.len() - 1
+        } else {
+            0
+        };
+        Ok(statistics.entries.saturating_sub(names))
+    }
+
+    fn database(&self, part: &str) -> Result<Database> {
+        let at = self.parts.iter().position(|name| name == part);
+        let at = at.ok_or_else(|| Error::store(NAME, "open", format!("no database {part:?}")))?;
+        Ok(self.databases[at])
     }
 
     fn configure(&mut self, path: &Path) -> Result<()> {
@@ -150,13 +177,11 @@ impl Reader {
 
     fn start(&mut self, part: &str, next: Step, in_unnamed: bool) -> Result<()> {
         self.end_cursor();
-        let at = self.parts.iter().position(|name| name == part);
-        let at = at.ok_or_else(|| Error::store(NAME, "open", format!("no database {part:?}")))?;
+        let database = self.database(part)?;
         let (functions, transaction) = (self.functions, self.transaction());
         let mut cursor = ptr::null_mut();
         // SAFETY: a transaction, a database of it, a place for the new object.
-        let opened =
-            unsafe { (functions.cursor_open)(transaction, self.databases[at], &mut cursor) };
+        let opened = unsafe { (functions.cursor_open)(transaction, database, &mut cursor) };
         functions.answer("cursor_open", opened)?;
         self.cursor = Some(Handle::new(cursor, NAME, "cursor_open")?);
         (self.next, self.in_unnamed) = (next, in_unnamed);
