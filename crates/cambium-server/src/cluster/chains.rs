@@ -138,11 +138,6 @@ impl Chains {
         self.view.nodes.get(node).map(|node| node.address.as_str())
     }
 
-    /// The same for clients of Thrift.
-    pub fn thrift_address(&self, node: &str) -> Option<&str> {
-        self.view.nodes.get(node)?.thrift.as_deref()
-    }
-
     /// A connection of the predecessor feeds a partition. What an older connection has sent may
     /// arrive later, so the one that is displaced may be the live one: it is refused, and asks
     /// again. An older one is at its end, and does not.

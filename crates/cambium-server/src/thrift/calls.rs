@@ -58,6 +58,13 @@ pub struct Call {
     pub database: u8,
 }
 
+/// The exception of a call that was forwarded to a node which has not the keys: nothing is
+/// done. The text names the node that has them by this node's view.
+pub fn forwarded_astray(text: &str) -> Answer {
+    let text = format!("{text}, and a node with another view of the cluster forwarded the call");
+    Answer::Failure(TRY_AGAIN, text)
+}
+
 /// The exception of a call that was to be forwarded: nothing is done.
 pub fn unreached(address: &str, error: &io::Error) -> Answer {
     let text = format!("the keys are at {address}, which cannot be reached: {error}");
@@ -126,10 +133,14 @@ pub fn route(server: &Server, call: &mut Call) -> Result<(), Answer> {
         }
         Err(Unserved::Elsewhere(node)) => {
             let text = format!("node {node} has the keys");
-            Err(match chains.thrift_address(&node) {
-                Some(address) => Answer::Moved(text, address.to_string()),
-                None => failure((FAILED, format!("{text}, and serves no Thrift"))),
-            })
+            Err(
+                match chains.view.nodes.get(&node).map(|node| &node.thrift) {
+                    Some(Some(address)) => Answer::Moved(text, address.clone()),
+                    Some(None) => failure((FAILED, format!("{text}, and serves no Thrift"))),
+                    // Its lease is over, and the chain has no other head yet.
+                    None => failure((TRY_AGAIN, format!("{text}, and is not there"))),
+                },
+            )
         }
         Err(unserved) => Err(failure((TRY_AGAIN, unserved.text().to_string()))),
     }

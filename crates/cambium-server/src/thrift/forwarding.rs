@@ -3,7 +3,8 @@
 //! A connection of a client has one of its own to each node that its calls are forwarded to,
 //! so calls stay in order. The bytes of a message travel as they came, framed, and so does the
 //! answer. The first message on such a connection is [`FORWARDED`]: the node at the other end
-//! does not forward again, so two nodes with different views form no circle.
+//! does not forward again, so two nodes with different views form no circle: it answers
+//! `TRY_AGAIN` for keys that it does not have.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};

@@ -63,6 +63,7 @@ pub async fn serve(
                 is_known: false,
                 has_password,
                 forwarding,
+                is_forwarded: false,
             };
             // A client that disconnects, or sends what is no call, concerns nobody else.
             _ = connection.run().await;
@@ -89,14 +90,15 @@ struct Connection {
     has_password: bool,
     /// Connections to the nodes that have the keys of its calls.
     forwarding: Option<Forwarding>,
+    /// Another node forwards its clients' calls by it.
+    is_forwarded: bool,
 }
 
 impl Connection {
     async fn run(&mut self) -> io::Result<()> {
         while let Some((form, message, bytes)) = self.receive().await? {
             if message.name == FORWARDED {
-                // The node that forwards answers its client if this one has no key either.
-                self.forwarding = None;
+                (self.forwarding, self.is_forwarded) = (None, true);
                 self.answer(form, &message, &Answer::Done(None)).await?;
                 continue;
             }
@@ -112,6 +114,11 @@ impl Connection {
             // The server stops if there is no answer.
             let Ok(answer) = answered.await else {
                 return Ok(());
+            };
+            let answer = match &answer {
+                // The client stays with the node that forwards: `MOVED` could name that node.
+                Answer::Moved(text, _) if self.is_forwarded => calls::forwarded_astray(text),
+                _ => answer,
             };
             self.is_known |= is_auth && matches!(answer, Answer::Done(_));
             let forwarded = match (&mut self.forwarding, &answer) {

@@ -1,6 +1,7 @@
 //! Clients of Thrift on the nodes of a cluster.
 
 use cambium_cluster::topology::Acknowledgement;
+use cambium_foreign::etcd::Change;
 
 use super::harness::{Cluster, eventually, name};
 use crate::thrift::{Argument, Bytes, Client, Entries, FORMS, I32, Keys};
@@ -104,6 +105,10 @@ fn a_node_forwards_calls_to_the_one_that_has_the_keys() {
         refuses_parts(&mut client);
         let entries = [("{k}1", "1"), ("{k}2", "2")];
         answers(&mut client, "multiPut", &[Entries(1, &entries)], "{}");
+        // The node that forwards has another view: its client can use no address.
+        assert_eq!(client.call("forwarded", &[]), "{}");
+        let answer = client.call("get", &[Bytes(1, "k1")]);
+        assert!(answer.starts_with("{1:{1:82:"), "{answer}");
     }
     // A node that is gone: its calls are not done, and those of others are.
     let head = |key: &str| {
@@ -118,14 +123,22 @@ fn a_node_forwards_calls_to_the_one_that_has_the_keys() {
     let key = key.clone().find(|key| head(key) == name(gone)).unwrap();
     let mut client = Client::connect(&address(&cluster, 0), FORMS[0]);
     answers(&mut client, "put", &[Bytes(1, &key), Bytes(2, "1")], "{}");
+    // No node controls the cluster, so no chain changes.
+    let controller = cluster.registry.key("controller");
+    let nobody = Change::Put(controller.clone(), b"nobody".to_vec(), None);
+    let etcd = &cluster.registry.etcd;
+    assert!(etcd.transact(&[], &[nobody]).unwrap());
     cluster.kill(gone);
     let answer = client.call("put", &[Bytes(1, &key), Bytes(2, "2")]);
     assert!(answer.contains("may be done or not"), "{answer}");
-    let answer = client.call("put", &[Bytes(1, &key), Bytes(2, "3")]);
-    assert!(
-        answer == "{}" || answer.starts_with("{1:{1:82:"),
-        "{answer}"
-    );
+    eventually("the node's lease is over", || {
+        let answer = client.call("put", &[Bytes(1, &key), Bytes(2, "3")]);
+        assert!(answer.starts_with("{1:{1:82:"), "{answer}");
+        answer.contains("is not there")
+    });
+    let controller = Change::Delete(controller);
+    let etcd = &cluster.registry.etcd;
+    assert!(etcd.transact(&[], &[controller]).unwrap());
     answers(&mut client, "put", &[Bytes(1, &key), Bytes(2, "4")], "{}");
     answers(&mut client, "get", &[Bytes(1, &key)], "{0:{1:\"4\"}}");
 }
