@@ -65,15 +65,24 @@ impl Core {
                     .extend(places.filter(|place| writer.key_checks.peek(&place.id()).is_none()));
             }
         }
-        for places in unknown.chunks(HEADERS_TOGETHER) {
-            let extents: Vec<Extent> = places.iter().map(|place| first_block(*place)).collect();
+        // A pack has one header for all of its entries.
+        unknown.sort_unstable_by_key(|place| place.block);
+        let packs: Vec<&[Place]> = (unknown.as_slice())
+            .chunk_by(|one, next| one.block == next.block)
+            .collect();
+        for packs in packs.chunks(HEADERS_TOGETHER) {
+            let extents: Vec<Extent> = packs.iter().map(|pack| first_block(pack[0])).collect();
             let Ok(heads) = self.read_many(&extents) else {
                 return;
             };
-            for (&place, head) in places.iter().zip(heads) {
-                let check = head.ok().and_then(|head| self.key_check_in(&head, place));
-                if let Some(check) = check {
-                    writer.key_checks.insert(place.id(), check);
+            for (pack, head) in packs.iter().zip(heads) {
+                let Ok(head) = head else {
+                    continue;
+                };
+                for &place in *pack {
+                    if let Some(check) = self.key_check_in(&head, place) {
+                        writer.key_checks.insert(place.id(), check);
+                    }
                 }
             }
         }

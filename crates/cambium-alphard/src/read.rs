@@ -186,10 +186,14 @@ impl Core {
                 }
             }
         }
-        let extents: Vec<Extent> = wanted.iter().map(|wanted| wanted.2.extent()).collect();
-        let answers = self.read_many(&extents)?;
-        for ((number, slot, place, since), bytes) in wanted.into_iter().zip(answers) {
-            let entry = self.open_read(bytes, place, slot)?;
+        // A pack is read once for all of its entries.
+        wanted.sort_unstable_by_key(|(_, _, place, _)| place.block);
+        let places: Vec<(SlotKey, Place)> = (wanted.iter())
+            .map(|(_, slot, place, _)| (*slot, *place))
+            .collect();
+        let entries = self.read_entries(&places)?;
+        for ((number, _, place, since), entry) in wanted.into_iter().zip(entries) {
+            let entry = entry?;
             if entry.key == keys[number] {
                 self.keep_read(place, &entry, since);
                 values[number] = Some(entry.value);

@@ -58,6 +58,36 @@ fn finish_upkeep(store: &dyn Engine) {
 }
 
 #[test]
+fn keys_that_are_read_together_read_each_pack_once() {
+    const COUNT: u64 = 300;
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, "4096");
+    let mut batch = WriteBatch::new();
+    (0..COUNT).for_each(|number| _ = batch.put(&key(number), &value(number, 0)));
+    store.write(batch, Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    // Opened again, so that no entry is in memory.
+    let store = open(&disk);
+    // 7 has no factor in common with COUNT: neighbours are far from one another.
+    let numbers: Vec<u64> = (0..COUNT).map(|step| step * 7 % COUNT).collect();
+    let keys: Vec<Vec<u8>> = numbers.iter().map(|number| key(*number)).collect();
+    let wanted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let values = store.multi_get(&wanted).unwrap();
+    for (number, found) in numbers.iter().zip(values) {
+        assert_eq!(found.unwrap(), value(*number, 0));
+    }
+    let reads = number(&*store, "device_reads");
+    assert!(reads <= COUNT / 20, "{reads}");
+    // What is written over is compared by the headers of the packs.
+    let mut batch = WriteBatch::new();
+    keys.iter().for_each(|key| _ = batch.delete(key));
+    store.write(batch, Durability::Synced).unwrap();
+    let headers = number(&*store, "device_reads") - reads;
+    assert!((1..=COUNT / 20).contains(&headers), "{headers}");
+}
+
+#[test]
 fn small_entries_take_at_most_a_third_more_than_their_bytes() {
     const COUNT: u64 = 10_000;
     for block_bytes in ["512", "4096"] {
