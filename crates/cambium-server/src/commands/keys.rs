@@ -32,8 +32,13 @@ pub const COMMANDS: &[Command] = &[
 fn del(call: &mut Call<'_>) -> Outcome {
     let database = call.database();
     let mut deleted = 0;
+    if call.count() > 2 {
+        // A command that has written cannot run again after a fetch.
+        let look = |keyspace: &mut Keyspace, key| keyspace.find_replaced(database, key).map(drop);
+        call.server.keyspace.each(call.arguments.from(1), look)?;
+    }
     for key in call.arguments.from(1) {
-        if let Some(old) = call.keyspace().find(database, key)? {
+        if let Some(old) = call.keyspace().find_replaced(database, key)? {
             call.delete(key, &old);
             deleted += 1;
         }
@@ -45,9 +50,12 @@ fn del(call: &mut Call<'_>) -> Outcome {
 fn exists(call: &mut Call<'_>) -> Outcome {
     let database = call.database();
     let mut found = 0;
-    for key in call.arguments.from(1) {
-        found += i64::from(call.keyspace().read(database, key)?.is_some());
-    }
+    call.server
+        .keyspace
+        .each(call.arguments.from(1), |keyspace, key| {
+            found += i64::from(keyspace.read(database, key)?.is_some());
+            Ok(())
+        })?;
     call.reply().integer(found);
     Ok(())
 }

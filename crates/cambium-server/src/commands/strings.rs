@@ -2,6 +2,7 @@
 
 use super::expiry::{self, invalid_moment};
 use super::{Call, Command, FAST, FREES, Failure, Outcome, READ, SYNTAX, WRITE};
+use crate::keyspace::Keyspace;
 use crate::keyspace::layout::{Entry, Kind};
 use crate::keyspace::notices::Class;
 
@@ -232,12 +233,14 @@ fn getex(call: &mut Call<'_>) -> Outcome {
 fn mget(call: &mut Call<'_>) -> Outcome {
     let database = call.database();
     call.session.reply.array(call.count() - 1);
-    for key in call.arguments.from(1) {
-        let entry = call.keyspace().read(database, key)?;
+    let reply = &mut call.session.reply;
+    let look = |keyspace: &mut Keyspace, key| {
+        let entry = keyspace.read(database, key)?;
         let string = entry.filter(|entry| entry.kind == Kind::String);
-        call.reply().optional(string.map(|entry| entry.body));
-    }
-    Ok(())
+        reply.optional(string.map(|entry| entry.body));
+        Ok(())
+    };
+    Ok(call.server.keyspace.each(call.arguments.from(1), look)?)
 }
 
 fn mset(call: &mut Call<'_>) -> Outcome {
@@ -259,6 +262,10 @@ fn check_pairs(call: &Call<'_>) -> Outcome {
 fn put_pairs(call: &mut Call<'_>) -> Outcome {
     check_pairs(call)?;
     let database = call.database();
+    // A command that has written cannot run again after a fetch.
+    let look = |keyspace: &mut Keyspace, key| keyspace.find_replaced(database, key).map(drop);
+    let keys = call.arguments.from(1).step_by(2);
+    call.server.keyspace.each(keys, look)?;
     for place in (1..call.count()).step_by(2) {
         let (key, value) = (call.argument(place), call.argument(place + 1));
         let old = call.keyspace().find_replaced(database, key)?;
@@ -271,9 +278,11 @@ fn msetnx(call: &mut Call<'_>) -> Outcome {
     check_pairs(call)?;
     let database = call.database();
     let mut all_free = true;
-    for key in call.arguments.from(1).step_by(2) {
-        all_free &= call.keyspace().find(database, key)?.is_none();
-    }
+    let keys = call.arguments.from(1).step_by(2);
+    call.server.keyspace.each(keys, |keyspace, key| {
+        all_free &= keyspace.find(database, key)?.is_none();
+        Ok(())
+    })?;
     if all_free {
         put_pairs(call)?;
     }

@@ -29,14 +29,15 @@ impl Server {
             return self.call(call, sender);
         }
         self.keyspace.footprint = Footprint::default();
+        let hits = self.keyspace.hits;
         self.keyspace.begin_undoable();
         let answer = calls::run(self, &call);
         match self.keyspace.end_undoable() {
             None => self.end_call(answer, sender, None),
             Some(missing) => {
+                self.keyspace.hits = hits;
                 self.keyspace.notices.take();
-                let waiter = Waiter::Call(call, sender);
-                self.fetches.push((waiter, vec![missing]));
+                self.fetches.push((Waiter::Call(call, sender), missing));
             }
         }
     }

@@ -22,7 +22,7 @@ pub mod syncer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cambium::Error;
+use cambium::{Error, Store, Value};
 use cambium_io::sync::Mutex;
 
 use crate::clock::now_millis;
@@ -34,7 +34,7 @@ use crate::messages::{Event, Handle, Input, Next, Output, Waiter};
 use crate::network::Outbox;
 use called::Called;
 use jobs::{Jobs, Work};
-use server::Server;
+use server::{MOST_FETCHES, Server};
 use session::{Answers, Session};
 use syncer::{Held, Round, Syncing};
 
@@ -42,6 +42,14 @@ use syncer::{Held, Round, Syncing};
 const MOST_PENDING_BYTES: usize = 8 << 20;
 /// Bytes of answers from which on a client has to read before its next commands run.
 const MOST_ANSWER_BYTES: usize = 1 << 20;
+/// Keys of a client from which on it gets a fetch of its own.
+const MOST_KEYS_OF_SHORT_FETCH: usize = 256;
+/// Keys of a fetch whose values are read together: more than the queue of a device takes.
+const KEYS_READ_TOGETHER: usize = 4096;
+/// Bytes that a fetch may bring. The executor itself reads what a command lacks then.
+const MOST_FETCHED_BYTES: usize = 256 << 20;
+/// Values of a fetch that are shorter are copied.
+const LEAST_SHARED_BYTES: usize = 1 << 10;
 /// Longest time between two looks for keys that have expired.
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
 /// A round that takes longer has probably waited for the disk, and not for a processor.
@@ -211,12 +219,18 @@ impl Executor {
                 self.run_input(handle, rest.unwrap_or_default());
             }
             Event::Fetched(fetch, waiters, values) => {
+                let is_whole = values.iter().all(|(_, value)| value.is_ok());
                 self.server.keyspace.end_fetch(fetch, values);
                 for waiter in waiters {
                     match waiter {
                         Waiter::Client(handle) => {
-                            let session = self.session(handle);
-                            let input = session.and_then(|session| session.waiting.take());
+                            let input = self.session(handle).and_then(|session| {
+                                if !is_whole {
+                                    // Another fetch would not bring more.
+                                    session.fetches = MOST_FETCHES;
+                                }
+                                session.waiting.take()
+                            });
                             self.run_input(handle, input.unwrap_or_default());
                         }
                         Waiter::Call(call, sender) => self.server.call(call, sender),
@@ -282,7 +296,8 @@ impl Executor {
                 session.waiting = Some(input);
                 return self.put_back(session);
             }
-            session.fetched.clear();
+            session.fetched = Vec::new();
+            session.fetches = 0;
             if self.server.jobs.len() > jobs {
                 session.waiting = Some(input);
                 return self.put_back(session);
@@ -458,14 +473,24 @@ impl Executor {
         }
     }
 
-    /// One fetch reads what all clients of the round lack.
+    /// One fetch reads what the clients of the round lack; a client that lacks much gets one of
+    /// its own, on other threads, so that the others do not wait for it.
     fn start_fetches(&mut self) {
         let fetches = std::mem::take(&mut self.server.fetches);
-        if fetches.is_empty() {
-            return;
+        let (long, short): (Vec<_>, Vec<_>) = fetches
+            .into_iter()
+            .partition(|(_, keys)| keys.len() > MOST_KEYS_OF_SHORT_FETCH);
+        for fetch in long {
+            self.start_fetch(Work::Walk, vec![fetch]);
         }
+        if !short.is_empty() {
+            self.start_fetch(Work::Fetch, short);
+        }
+    }
+
+    fn start_fetch(&mut self, work: Work, fetches: Vec<(Waiter, Vec<Vec<u8>>)>) {
         let (waiters, keys): (Vec<Waiter>, Vec<Vec<Vec<u8>>>) = fetches.into_iter().unzip();
-        let mut keys = keys.concat();
+        let mut keys: Vec<Vec<u8>> = keys.into_iter().flatten().collect();
         keys.sort_unstable();
         keys.dedup();
         let keyspace = &mut self.server.keyspace;
@@ -474,16 +499,44 @@ impl Executor {
         let (metrics, clock) = (server.metrics.clone(), server.environment.clock.clone());
         let task = move || {
             let begun = clock.monotonic();
-            let wanted: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            let values = match store.multi_get(&wanted) {
-                Ok(values) => values.into_iter().map(Ok).collect(),
-                Err(error) => vec![Err(error); keys.len()],
-            };
+            let values = read_values(&store, &keys);
             let time = clock.monotonic() - begun;
             metrics.fetches.record(time, keys.len() as u64);
             Event::Fetched(fetch, waiters, keys.into_iter().zip(values).collect())
         };
-        self.jobs.give(Work::Fetch, Box::new(task));
+        self.jobs.give(work, Box::new(task));
+    }
+}
+
+/// Reads values for one fetch, up to [`MOST_FETCHED_BYTES`].
+fn read_values(store: &Store, keys: &[Vec<u8>]) -> Vec<cambium::Result<Option<Value>>> {
+    let mut values = Vec::with_capacity(keys.len());
+    let mut bytes = 0;
+    for part in keys.chunks(KEYS_READ_TOGETHER) {
+        let wanted: Vec<&[u8]> = part.iter().map(Vec::as_slice).collect();
+        let read = match bytes < MOST_FETCHED_BYTES {
+            true => store.multi_get(&wanted),
+            false => Err(Error::LimitExceeded(format!(
+                "a command whose values take more than {MOST_FETCHED_BYTES} bytes"
+            ))),
+        };
+        match read {
+            Ok(read) => {
+                let lengths = read.iter().flatten().map(|value| value.len());
+                bytes += lengths.sum::<usize>();
+                values.extend(read.into_iter().map(|value| Ok(value.map(alone))));
+            }
+            Err(error) => values.extend(part.iter().map(|_| Err(error.clone()))),
+        }
+    }
+    values
+}
+
+/// A small value without the block that it was read with.
+fn alone(value: Value) -> Value {
+    match value.len() < LEAST_SHARED_BYTES {
+        true => Value::copy_of(&value),
+        false => value,
     }
 }
 

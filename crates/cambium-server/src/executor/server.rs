@@ -24,8 +24,9 @@ use crate::settings::Settings;
 const MOST_QUEUED_BYTES: usize = 1 << 30;
 
 /// How often a command may run again: then it waits for the device.
-const MOST_FETCHES: usize = 8;
-/// Commands of a pipeline, and keys of a command, whose values are fetched together.
+pub const MOST_FETCHES: usize = 8;
+/// Commands of a pipeline behind the one that lacks values, and keys of each, whose values are
+/// fetched with those.
 const MOST_FETCHED_AHEAD: usize = 16;
 
 /// Counters of INFO.
@@ -89,8 +90,8 @@ pub struct Server {
     pub expires_actively: bool,
     /// Commands may wait for values that threads fetch.
     pub may_fetch: bool,
-    /// The key of the value that the command under way lacks.
-    pub missing: Option<Vec<u8>>,
+    /// The keys of the values that the command under way lacks.
+    pub missing: Option<Vec<Vec<u8>>>,
     /// The server is to stop.
     pub is_stopping: bool,
 }
@@ -156,9 +157,13 @@ impl Server {
         }
     }
 
-    /// Runs one command of a client, or queues it. Answers a key if its value has to be
-    /// fetched first: the command has done nothing then, and runs again.
-    pub fn execute(&mut self, session: &mut Session, arguments: Arguments<'_>) -> Option<Vec<u8>> {
+    /// Runs one command of a client, or queues it. Answers the keys whose values have to be
+    /// fetched first, if any: the command has done nothing then, and runs again.
+    pub fn execute(
+        &mut self,
+        session: &mut Session,
+        arguments: Arguments<'_>,
+    ) -> Option<Vec<Vec<u8>>> {
         session.active = self.keyspace.now;
         self.statistics.commands += 1;
         let from = session.reply.bytes.len();
@@ -210,10 +215,11 @@ impl Server {
         None
     }
 
-    /// The commands of a client from `input.next` on wait for the value of a key. Values of
-    /// those behind the first are fetched together with it.
-    pub fn fetch(&mut self, session: &mut Session, input: &Input, missing: Vec<u8>) {
-        session.fetched.push(missing);
+    /// The commands of a client from `input.next` on wait for values. Values of those behind the
+    /// first are fetched together with its own.
+    pub fn fetch(&mut self, session: &mut Session, input: &Input, missing: Vec<Vec<u8>>) {
+        session.fetches += 1;
+        session.fetched.extend(missing);
         let mut keys = session.fetched.clone();
         let behind =
             (input.next..).map_while(|place| input.commands.arguments(&input.buffer, place));
@@ -225,10 +231,7 @@ impl Server {
                 .flat_map(|command| command.keys_of(arguments))
                 .take(MOST_FETCHED_AHEAD)
             {
-                let key = layout::entry_key(session.database, key);
-                if !keys.contains(&key) {
-                    keys.push(key);
-                }
+                keys.push(layout::entry_key(session.database, key));
             }
         }
         self.fetches.push((Waiter::Client(session.handle), keys));
@@ -278,7 +281,7 @@ impl Server {
         };
         let is_undoable = command.flags & (READ | WRITE) != 0
             && command.flags & UNQUEUED == 0
-            && call.session.fetched.len() < MOST_FETCHES
+            && call.session.fetches < MOST_FETCHES
             && call.server.may_fetch;
         if is_undoable {
             call.server.keyspace.begin_undoable();

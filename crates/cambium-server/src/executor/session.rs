@@ -58,6 +58,8 @@ pub struct Session {
     pub waiting: Option<Input>,
     /// Keys that were fetched for the next of them.
     pub fetched: Vec<Vec<u8>>,
+    /// How often that one has waited for a fetch.
+    pub fetches: usize,
     /// The command that a helper thread runs, and when its round began.
     pub job: Option<(&'static Command, Duration)>,
     /// Whether its commands are answered: CLIENT REPLY.
@@ -126,6 +128,7 @@ impl Session {
             is_listed: false,
             waiting: None,
             fetched: Vec::new(),
+            fetches: 0,
             job: None,
             answers: Answers::On,
             is_in_exec: false,

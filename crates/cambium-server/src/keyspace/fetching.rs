@@ -25,8 +25,8 @@ use super::Keyspace;
 pub struct Fetching {
     /// It may end and run again, as long as the overlay has taken no more writes than these.
     undone_up_to: Option<u64>,
-    /// The key of the value that it lacks.
-    missing: Option<Vec<u8>>,
+    /// The keys of the values that it lacks.
+    missing: Vec<Vec<u8>>,
     /// Values that were fetched for the commands that run now.
     fetched: HashMap<Vec<u8>, Option<Value>, RandomState>,
     /// The number of the last fetch that has begun.
@@ -78,11 +78,37 @@ impl Keyspace {
         self.fetching.undone_up_to = Some(self.view.overlay.writes());
     }
 
-    /// It has ended. Answers the key that it lacks: then the command has to run again.
-    pub fn end_undoable(&mut self) -> Option<Vec<u8>> {
-        let undone_up_to = self.fetching.undone_up_to.take();
-        let missing = self.fetching.missing.take();
-        missing.filter(|_| undone_up_to == Some(self.view.overlay.writes()))
+    /// It has ended. Answers the keys of the values that it lacks, if any: then the command has
+    /// to run again.
+    pub fn end_undoable(&mut self) -> Option<Vec<Vec<u8>>> {
+        let is_undone = self.fetching.undone_up_to.take() == Some(self.view.overlay.writes());
+        let missing = std::mem::take(&mut self.fetching.missing);
+        (is_undone && !missing.is_empty()).then_some(missing)
+    }
+
+    /// True if the command under way lacks a value, so that it runs again.
+    pub(super) fn lacks_value(&self) -> bool {
+        !self.fetching.missing.is_empty()
+    }
+
+    /// Looks at every key of a command that has written nothing. Values that are not in memory
+    /// do not end this, so that one fetch brings all of them.
+    ///
+    /// # Errors
+    /// Those of `look`.
+    pub fn each<'a>(
+        &mut self,
+        keys: impl Iterator<Item = &'a [u8]>,
+        mut look: impl FnMut(&mut Keyspace, &'a [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut outcome = Ok(());
+        for key in keys {
+            match look(self, key) {
+                Err(error) if error.would_wait() => outcome = Err(error),
+                looked => looked?,
+            }
+        }
+        outcome
     }
 
     /// The stored value of a key that the overlay does not have.
@@ -95,7 +121,7 @@ impl Keyspace {
         }
         let found = without_waiting(|| self.store.get(key));
         if found.as_ref().is_err_and(cambium::Error::would_wait) {
-            self.fetching.missing = Some(key.to_vec());
+            self.fetching.missing.push(key.to_vec());
         }
         found
     }
@@ -113,7 +139,7 @@ impl Keyspace {
     /// [`Keyspace::forget_fetched`].
     pub fn end_fetch(&mut self, fetch: u64, values: Vec<(Vec<u8>, Result<Option<Value>>)>) {
         for (key, value) in values {
-            // The command itself meets an error when it runs again.
+            // A command that lacks a value still reads it itself, and meets the error.
             if let (true, Ok(value)) = (self.view.overlay.fetched.end(&key, fetch), value) {
                 self.fetching.fetched.insert(key, value);
             }

@@ -226,8 +226,8 @@ impl Keyspace {
         };
         match entry.expires {
             Some(moment) if moment <= self.now => {
-                // Elsewhere it is the head that deletes it.
-                if self.leads(database) {
+                // Elsewhere it is the head that deletes it; a command that runs again does then.
+                if self.leads(database) && !self.lacks_value() {
                     self.expire(database, key, &entry);
                 }
                 Ok(None)

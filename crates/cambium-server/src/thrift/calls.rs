@@ -10,9 +10,9 @@ use cambium_cluster::slots::slot;
 use super::value::{Answer, Value};
 use crate::executor::chaining::Unserved;
 use crate::executor::server::Server;
-use crate::keyspace::check_key;
 use crate::keyspace::layout::{Entry, Kind, MOST_STRING_BYTES};
 use crate::keyspace::overlay::Walk;
+use crate::keyspace::{Keyspace, check_key};
 use crate::password::is_same;
 
 /// Entries of one page.
@@ -345,26 +345,30 @@ impl Call {
         let entries = self.entries()?;
         for (key, value) in &entries {
             check(key, value)?;
-            self.find(server, key)?;
         }
+        self.find_all(server, entries.iter().map(|(key, _)| &key[..]))?;
         for (key, value) in entries {
-            let old = self.find(server, key)?;
-            self.store(server, key, old.as_ref(), value)?;
+            let old = server.keyspace.find_replaced(self.database, key);
+            self.store(server, key, old.map_err(failed)?.as_ref(), value)?;
         }
         Ok(None)
     }
 
     fn multi_get(&self, server: &mut Server) -> Outcome {
+        let mut values = Vec::new();
+        let look = |keyspace: &mut Keyspace, key| {
+            values.push(keyspace.read(self.database, key)?);
+            Ok(())
+        };
         let keys = self.keys()?.into_iter();
-        let values: Outcome<Vec<Value>> = keys.map(|key| self.get(server, key)).collect();
-        Ok(Some(Value::List(values?)))
+        server.keyspace.each(keys, look).map_err(failed)?;
+        let values = values.into_iter().map(|value| string(value).map(found));
+        Ok(Some(Value::List(values.collect::<Outcome<_>>()?)))
     }
 
     fn multi_remove(&self, server: &mut Server) -> Outcome {
         let keys = self.keys()?;
-        for key in &keys {
-            self.find(server, key)?;
-        }
+        self.find_all(server, keys.iter().copied())?;
         let mut removed = 0;
         for key in keys {
             removed += i64::from(self.delete(server, key)?);
@@ -464,6 +468,24 @@ impl Call {
         string(server.keyspace.find(self.database, key).map_err(failed)?)
     }
 
+    /// Looks whether all keys are free or strings.
+    fn find_all<'a>(
+        &self,
+        server: &mut Server,
+        keys: impl Iterator<Item = &'a [u8]>,
+    ) -> Outcome<()> {
+        let mut are_strings = Ok(());
+        let look = |keyspace: &mut Keyspace, key| {
+            let entry = keyspace.find_replaced(self.database, key)?;
+            if let Err(failure) = string(entry) {
+                are_strings = Err(failure);
+            }
+            Ok(())
+        };
+        server.keyspace.each(keys, look).map_err(failed)?;
+        are_strings
+    }
+
     fn get(&self, server: &mut Server, key: &[u8]) -> Outcome<Value> {
         let entry = server.keyspace.read(self.database, key).map_err(failed)?;
         string(entry).map(found)
@@ -484,7 +506,8 @@ impl Call {
     }
 
     fn delete(&self, server: &mut Server, key: &[u8]) -> Outcome<bool> {
-        let old = self.find(server, key)?;
+        let old = server.keyspace.find_replaced(self.database, key);
+        let old = string(old.map_err(failed)?)?;
         if let Some(old) = &old {
             server.keyspace.remove(self.database, key, old);
         }

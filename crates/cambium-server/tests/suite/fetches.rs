@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::harness::{PATIENCE, Server, folder};
 use crate::http;
+use crate::thrift::{self, Entries, Keys};
 
 /// Every read of the store goes to the device.
 const PAST_MEMORY: [&str; 4] = ["--set", "direct=on", "--set", "cache_bytes=0"];
@@ -66,6 +67,58 @@ fn clients_that_need_values_of_the_device_see_every_write() {
         }
         drop(client);
         server.terminate();
+    }
+}
+
+#[test]
+fn all_values_that_a_command_lacks_are_fetched_at_once() {
+    const COUNT: usize = 1_000;
+    let keys: Vec<String> = (0..COUNT).map(|number| format!("key{number}")).collect();
+    let all = keys.join(" ");
+    let pairs: Vec<String> = keys.iter().map(|key| format!("{key} x")).collect();
+    let (expected, pairs) = (vec!["x"; COUNT].join(" "), pairs.join(" "));
+    for arguments in [&PAST_MEMORY[..], &["--engine", "alphard"]] {
+        let folder = folder();
+        let server = Server::start(folder.path(), arguments);
+        assert_eq!(server.client().call(&format!("MSET {pairs}")), "+OK");
+        server.terminate();
+        for (command, answer) in [
+            (format!("MGET {all}"), format!("[{expected}]")),
+            (format!("EXISTS {all}"), format!(":{COUNT}")),
+            (format!("MSETNX {pairs}"), ":0".to_string()),
+            (format!("MSET {pairs}"), "+OK".to_string()),
+            (format!("DEL {all}"), format!(":{COUNT}")),
+        ] {
+            // A server that has just started has no value in memory.
+            let (server, address) = http::start(folder.path(), arguments);
+            assert_eq!(server.client().call(&command), answer);
+            let (_, metrics) = http::get(&address, "/metrics");
+            let fetched = http::sample(&metrics, "cambium_fetch_seconds_count");
+            let name = &command[..8];
+            assert_eq!(fetched, Some(COUNT as f64), "{name} {arguments:?}");
+            server.terminate();
+        }
+        // Clients of Thrift.
+        let server = Server::start(folder.path(), arguments);
+        assert_eq!(server.client().call(&format!("MSET {pairs}")), "+OK");
+        server.terminate();
+        let words: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let entries: Vec<(&str, &str)> = words.iter().map(|key| (*key, "x")).collect();
+        for (name, argument) in [
+            ("multiGet", Keys(1, &words)),
+            ("multiPut", Entries(1, &entries)),
+            ("multiRemove", Keys(1, &words)),
+        ] {
+            let ports = [arguments, &["--thrift", "127.0.0.1:0"]].concat();
+            let (server, addresses) = http::start(folder.path(), &ports);
+            let (address, own) = addresses.split_once(" thrift://").unwrap();
+            let answer = thrift::Client::connect(own, thrift::FORMS[0]).call(name, &[argument]);
+            assert!(!answer.starts_with("{1:"), "{answer}");
+            let (_, metrics) = http::get(address, "/metrics");
+            let fetched = http::sample(&metrics, "cambium_fetch_seconds_count");
+            assert_eq!(fetched, Some(COUNT as f64), "{name} {arguments:?}");
+            server.terminate();
+        }
     }
 }
 
