@@ -338,6 +338,16 @@ impl IndexCursor {
         self.cursor.nodes_on_way()
     }
 
+    /// About which share of the documents lies before the place, from 0 to 1.
+    pub fn share_before(&self, nodes: &dyn NodeReader) -> Result<f64> {
+        self.cursor.share_before(nodes)
+    }
+
+    /// The document that the cursor was put at.
+    pub fn document(&self) -> Option<DocumentAddress> {
+        self.cursor.document().map(DocumentAddress)
+    }
+
     /// Before the first document, or after the last.
     pub fn begin(&mut self, nodes: &dyn NodeReader, forward: bool) -> Result<()> {
         self.fresh = true;
@@ -397,6 +407,6 @@ impl IndexCursor {
                 self.cursor.previous(nodes)?;
             }
         }
-        Ok(self.cursor.document().map(DocumentAddress))
+        Ok(self.document())
     }
 }

@@ -8,16 +8,14 @@ use cambium_api::{Direction, KeyRange, Statistics};
 use cambium_base::Result;
 use cambium_index::NodeAddress;
 use cambium_io::sync::atomic::Ordering;
-use cambium_storage::record::RecordHeader;
 
 use crate::buffer::Buffer;
 use crate::core::{Core, lock};
 use crate::counters::of;
-use crate::cursor::EntryCursor;
-use crate::document::DOCUMENT_ALIGNMENT;
+use crate::document::DocumentAddress;
 use crate::pieces::Source;
 use crate::ranges::RangeSet;
-use crate::view::View;
+use crate::view::{Pin, View};
 
 /// The shape of an index of more nodes than this is left out of the statistics:
 /// it would have to be read whole. `check` tells it.
@@ -28,14 +26,14 @@ const READ_TOGETHER: usize = 1024;
 
 type Key = Box<[u8]>;
 
-/// Keys of the buffers from a bound on, in order, and whether each is there;
+/// Keys of the buffers from a bound on, in order, and the document of each that is there;
 /// with the last of them if there may be more. The newest buffer comes first.
 fn buffered(
     buffers: &[&Arc<Buffer>],
     namespace: u16,
     from: Bound<Key>,
     sequence: u64,
-) -> (BTreeMap<Key, bool>, Option<Key>) {
+) -> (BTreeMap<Key, Option<DocumentAddress>>, Option<Key>) {
     let mut found = BTreeMap::new();
     let mut last: Option<Key> = None;
     let mut newer: Vec<&Arc<Buffer>> = Vec::new();
@@ -55,7 +53,7 @@ fn buffered(
                 .iter()
                 .any(|newer| newer.hides(namespace, &key, sequence));
             let known = found.entry(key);
-            known.or_insert(version.document.is_some() && !hidden);
+            known.or_insert(version.document.filter(|_| !hidden));
         }
         newer.push(*buffer);
     }
@@ -179,13 +177,13 @@ impl Core {
             let mut from = Bound::Unbounded;
             loop {
                 let (buffered, last) = buffered(&buffers, namespace, from, sequence);
-                for (key, there) in buffered {
+                for (key, document) in buffered {
                     let was_there = !deleted.contains(&key)
                         && match view.run.find(namespace, &key) {
                             Some(packed) => packed.document.is_some(),
                             None => self.is_in_trie(view, namespace, &key)?,
                         };
-                    entries += i64::from(there) - i64::from(was_there);
+                    entries += i64::from(document.is_some()) - i64::from(was_there);
                 }
                 match last {
                     Some(last) => from = Bound::Excluded(last),
@@ -571,46 +569,98 @@ impl Core {
         );
     }
 
-    /// About how many bytes the entries of a range take: exact for few, by
-    /// a share of the keys' first bytes for many.
+    /// About how many bytes the entries of a range take.
     pub fn approximate_size(
         self: &std::sync::Arc<Self>,
         namespace: u16,
         range: &KeyRange,
     ) -> Result<u64> {
-        const COUNTED: u64 = 1_000;
         let pin = self.pin()?.of(namespace)?;
-        let root = pin.view.root(namespace);
-        let mut cursor = EntryCursor::new(pin, namespace, range.clone(), Direction::Forward);
-        let (mut entries, mut bytes) = (0, 0);
-        while entries < COUNTED {
-            let Some(entry) = cambium_api::Cursor::next(&mut cursor)? else {
-                return Ok(bytes);
-            };
-            entries += 1;
-            let payload = (entry.key.len() + entry.value.len()) as u64;
-            bytes += RecordHeader::default().record_bytes(payload, DOCUMENT_ALIGNMENT);
-        }
-        if range.is_all() {
-            return Ok(root.document_bytes.max(bytes));
-        }
-        // More than a few: by how far the last of them has come in the range.
-        let Some(last) = cursor.last_key() else {
-            return Ok(bytes);
-        };
-        let position = |key: Option<&[u8]>, open: f64| {
-            key.map_or(open, |key| {
-                let digits = key.iter().take(12).enumerate();
-                digits
-                    .map(|(place, &byte)| f64::from(byte) / 256f64.powi(place as i32 + 1))
-                    .sum()
-            })
-        };
-        let from = position(range.from.as_deref(), 0.0);
-        let to = position(range.to.as_deref(), 1.0);
-        let here = position(Some(&last), 1.0);
-        let share = ((here - from) / (to - from)).clamp(0.0, 1.0);
-        let estimate = bytes as f64 / share.max(bytes as f64 / root.document_bytes.max(1) as f64);
-        Ok((estimate as u64).clamp(bytes, root.document_bytes.max(bytes)))
+        let in_trie = self.trie_bytes(&pin.view, namespace, range)?;
+        let buffered = buffered_bytes(&pin, namespace, range);
+        // Buffered entries replace some of the trie's, or none. Half of the lesser part is at
+        // most a half too much or a third too little, and never sinks when the range grows.
+        Ok(in_trie.max(buffered) + in_trie.min(buffered) / 2)
     }
+
+    /// Bytes of the documents that the trie has in a range: exact for some, beyond by the
+    /// share of the trie that lies between the range's ends.
+    fn trie_bytes(&self, view: &View, namespace: u16, range: &KeyRange) -> Result<u64> {
+        const COUNTED: u64 = 50_000;
+        let all = view.root(namespace);
+        let is_empty = |to: &Vec<u8>| range.from.as_ref().is_some_and(|from| from >= to);
+        let Some(root) = all
+            .root
+            .filter(|_| !range.to.as_ref().is_some_and(is_empty))
+        else {
+            return Ok(0);
+        };
+        let nodes = self.nodes(&view.database);
+        let keys = self.keys(&view.database);
+        let (mut behind, mut share) = (None, 1.0);
+        if let Some(to) = &range.to {
+            let mut end = self.index.cursor(root);
+            end.seek(&nodes, &keys, to, true)?;
+            (behind, share) = (end.document(), end.share_before(&nodes)?);
+        }
+        let mut cursor = self.index.cursor(root);
+        cursor.seek(
+            &nodes,
+            &keys,
+            range.from.as_deref().unwrap_or_default(),
+            true,
+        )?;
+        share -= cursor.share_before(&nodes)?;
+        let (mut entries, mut bytes, mut ended) = (0, 0, false);
+        while entries < COUNTED && !ended {
+            let more = cursor.advance_many(&nodes, true, |document| {
+                if Some(document) == behind {
+                    ended = true;
+                } else {
+                    entries += 1;
+                    bytes += document.most_bytes();
+                }
+                entries < COUNTED && !ended
+            })?;
+            ended |= !more;
+        }
+        if ended {
+            return Ok(bytes);
+        }
+        // A larger range never answers less than the documents that were counted of a part.
+        Ok(((all.document_bytes as f64 * share) as u64).max(bytes))
+    }
+}
+
+/// Bytes of the documents that write buffers and sorted run have in a range: of each key the
+/// newest.
+fn buffered_bytes(pin: &Pin, namespace: u16, range: &KeyRange) -> u64 {
+    let buffers: Vec<_> = pin.view.buffers().collect();
+    let mut documents: Vec<DocumentAddress> = Vec::new();
+    let first = range.from.as_deref();
+    let mut from = first.map_or(Bound::Unbounded, |from| Bound::Included(from.into()));
+    loop {
+        let (some, last) = buffered(&buffers, namespace, from, pin.sequence);
+        let inside = some.into_iter().filter(|(key, _)| range.contains(key));
+        documents.extend(inside.filter_map(|(_, document)| document));
+        match last.filter(|last| range.contains(last)) {
+            Some(last) => from = Bound::Excluded(last),
+            None => break,
+        }
+    }
+    let run = &pin.view.run;
+    let block = first.and_then(|from| run.block_of(namespace, from));
+    let in_run = (block.unwrap_or(0)..run.blocks(namespace))
+        .flat_map(|block| run.block(namespace, block))
+        .skip_while(|entry| first.is_some_and(|from| *entry.known < *from))
+        .take_while(|entry| range.contains(&entry.known));
+    let is_newest = |key: &[u8]| {
+        let mut versions = buffers
+            .iter()
+            .map(|buffer| buffer.get_at(namespace, key, pin.sequence));
+        versions.all(|version| version.is_none())
+    };
+    let in_run = in_run.filter(|entry| is_newest(&entry.known));
+    documents.extend(in_run.filter_map(|entry| entry.document));
+    documents.into_iter().map(DocumentAddress::most_bytes).sum()
 }

@@ -325,6 +325,13 @@ impl BlockCursor {
         Value::part_of(&self.block.bytes, start..self.value.end)
     }
 
+    /// The share of the block's bytes that lies before the place, from 0 to 1.
+    pub fn share_before(&self) -> f64 {
+        let bytes = self.block.entries_end - self.block.start;
+        let before = self.start.map_or(bytes, |start| start - self.block.start);
+        before as f64 / bytes.max(1) as f64
+    }
+
     fn outside(&mut self) {
         self.start = None;
     }

@@ -97,7 +97,7 @@ pub use relocate::{Relocation, Replaced, Seen};
 pub use salvage::Salvaged;
 #[doc(hidden)]
 pub use seeded_bug::SeededBug;
-pub use stats::{LevelStatistics, TreeStatistics};
+pub use stats::{LevelStatistics, TreePart, TreeStatistics};
 pub use tree::{Tree, WritePressure};
 
 /// Decoders, open to tests that feed them with bytes nobody wrote.

@@ -414,6 +414,15 @@ impl Memtable {
         sorted.runs.iter().rev().cloned().collect()
     }
 
+    /// How many entries there are in `[from, to)`, and in all. Costs what [`Memtable::runs`]
+    /// does, and two searches a run.
+    pub fn count_between(&self, from: &[u8], to: &[u8]) -> (u64, u64) {
+        let runs = self.runs();
+        let inside: usize = runs.iter().map(|run| run.count_between(from, to)).sum();
+        let all: usize = runs.iter().map(|run| run.len()).sum();
+        (inside as u64, all as u64)
+    }
+
     /// Everything as one run; for a memtable that is not written to any more.
     pub fn one_run(&self) -> Arc<Run> {
         self.runs();

@@ -17,7 +17,7 @@ use crate::tree::{Context, Tree, View};
 use crate::version::TableFile;
 
 /// Reads what the cache does not have, at once.
-struct ReadThrough;
+pub(crate) struct ReadThrough;
 
 impl BlockProvider for ReadThrough {
     fn block(&mut self, table: &Arc<Table>, handle: BlockHandle) -> Result<Option<Block>> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use cambium_base::Result;
 use cambium_base::coding::common_prefix;
 
-use crate::entry::{EntryRef, Source, compare};
+use crate::entry::{EntryRef, Moment, Source, compare};
 use crate::memtable::{ENTRY_ALIGNMENT, entry_bytes_at, parse_entry};
 
 /// Where an entry lies in a run's pieces.
@@ -166,6 +166,12 @@ impl Run {
         let keys = self.order.iter().map(|&location| self.at(location).key);
         let prefixes = keys.map(|key| (prefix_of(key, bytes) >> 64) as u64);
         self.prefixes = prefixes.collect();
+    }
+
+    /// How many entries there are in `[from, to)`.
+    pub fn count_between(&self, from: &[u8], to: &[u8]) -> usize {
+        let behind = self.before(to, Moment::MAX);
+        behind.saturating_sub(self.before(from, Moment::MAX))
     }
 
     fn get(&self, position: usize) -> Option<EntryRef<'_>> {

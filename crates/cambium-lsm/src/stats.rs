@@ -1,7 +1,9 @@
 //! Counters, and what they come to.
 
 use crate::format::LEVELS;
+use crate::read::ReadThrough;
 use crate::tree::Tree;
+use cambium_base::Result;
 use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 /// Counted since the tree was opened. Lookups of blocks are those of tables that were closed:
@@ -16,6 +18,19 @@ pub(crate) struct Counters {
     pub misses: AtomicU64,
     /// Bytes of blocks, as stored, that lookups and cursors read: of all tables.
     pub read: AtomicU64,
+}
+
+/// How much of a tree lies in a range.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreePart {
+    /// Entries of write buffers, old versions and tombstones included.
+    pub buffered_entries: u64,
+    /// Those of all keys.
+    pub all_buffered_entries: u64,
+    /// Bytes of tables.
+    pub table_bytes: u64,
+    /// Those of all keys.
+    pub all_table_bytes: u64,
 }
 
 /// One level.
@@ -92,23 +107,39 @@ impl Tree {
         }
     }
 
-    /// Bytes of tables that lie in `[from, to)`, about: a table at the edge
-    /// counts half.
-    pub fn approximate_bytes(&self, from: Option<&[u8]>, to: Option<&[u8]>) -> u64 {
+    /// How much of the tree lies in `[from, to)`, about. Of a table at an end of the range
+    /// three blocks are read.
+    ///
+    /// # Errors
+    /// [`cambium_base::Error::Corruption`] and errors of reading.
+    pub fn part_between(&self, from: &[u8], to: &[u8]) -> Result<TreePart> {
         let view = self.view.load();
-        let mut bytes = 0;
+        let mut part = TreePart::default();
+        for memtable in view.memtables() {
+            let (inside, all) = memtable.count_between(from, to);
+            part.buffered_entries += inside;
+            part.all_buffered_entries += all;
+        }
         for (_, file) in view.version.files() {
-            let range = &file.metadata.range;
-            if !range.touches(from, to) {
+            let (range, bytes) = (&file.metadata.range, file.metadata.bytes);
+            part.all_table_bytes += bytes;
+            if from >= to || !range.touches(Some(from), Some(to)) {
                 continue;
             }
-            let begins = from.is_none_or(|from| from <= range.smallest.as_slice());
-            let ends = to.is_none_or(|to| range.upper.ends_before(to));
-            bytes += match begins && ends {
-                true => file.metadata.bytes,
-                false => file.metadata.bytes / 2,
+            let offset_of = |key| {
+                let table = self.context.table(file)?;
+                table.offset_of(key, &mut ReadThrough)
             };
+            let start = match from <= range.smallest.as_slice() {
+                true => 0,
+                false => offset_of(from)?,
+            };
+            let end = match range.upper.ends_before(to) {
+                true => bytes,
+                false => offset_of(to)?,
+            };
+            part.table_bytes += end.saturating_sub(start);
         }
-        bytes
+        Ok(part)
     }
 }

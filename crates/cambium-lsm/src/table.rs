@@ -351,6 +351,19 @@ impl Table {
         Ok(probe(&cursor))
     }
 
+    /// How many bytes of the file lie before the first entry at or after a key.
+    pub fn offset_of(self: &Arc<Self>, key: &[u8], blocks: &mut dyn BlockProvider) -> Result<u64> {
+        let Descent::Came(handle, block) = self.descend(key, Moment::MAX, blocks)? else {
+            return Ok(self.bytes);
+        };
+        let mut cursor = BlockCursor::new(block);
+        cursor
+            .seek(key, Moment::MAX)
+            .map_err(|bad| self.bad_block(handle, bad))?;
+        let before = handle.bytes as f64 * cursor.share_before();
+        Ok(handle.offset + before as u64)
+    }
+
     /// From the top of the index to the data block that may have the key.
     fn descend(
         self: &Arc<Self>,

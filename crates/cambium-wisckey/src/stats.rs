@@ -291,10 +291,10 @@ impl Core {
         );
     }
 
-    /// About how many bytes the entries of a range take: exact for few, by the
-    /// tree's tables for many.
+    /// About how many bytes the entries of a range take: exact for some, beyond by the part of
+    /// the tree that they are, and as large a part of the values.
     pub fn approximate_size(self: &Arc<Self>, namespace: u16, range: &KeyRange) -> Result<u64> {
-        const COUNTED: u64 = 1_000;
+        const COUNTED: u64 = 10_000;
         let mut cursor = EntryCursor::new(self.pin()?, namespace, range, Direction::Forward);
         let (mut entries, mut bytes) = (0, 0);
         while entries < COUNTED {
@@ -305,10 +305,28 @@ impl Core {
             bytes += entry_bytes;
         }
         let (from, to) = full_range(namespace, range);
-        let tables = self.tree.approximate_bytes(Some(&from), Some(&to));
-        let all_tables = self.tree.statistics().table_bytes();
-        let (_, live) = self.ledger.state().total_and_live();
-        let values = u128::from(live) * u128::from(tables) / u128::from(all_tables.max(1));
-        Ok((values as u64).saturating_add(tables).max(bytes))
+        let part = self.tree.part_between(&from, &to)?;
+        let (flushed, unflushed) = self.live_and_unflushed();
+        let share = |bytes: u64, part: u64, all: u64| {
+            (u128::from(bytes) * u128::from(part) / u128::from(all.max(1))) as u64
+        };
+        let in_tables = share(flushed, part.table_bytes, part.all_table_bytes);
+        let buffered = (part.buffered_entries, part.all_buffered_entries);
+        let in_buffers = share(unflushed, buffered.0, buffered.1);
+        // A larger range never answers less than the entries that were counted of a part.
+        Ok((part.table_bytes + in_tables + in_buffers).max(bytes))
+    }
+
+    /// Bytes of values in the log: live ones that tables point to, and those that only write
+    /// buffers point to.
+    fn live_and_unflushed(&self) -> (u64, u64) {
+        let state = self.ledger.state();
+        let (_, live) = state.total_and_live();
+        let segments = self.segments.load();
+        let unflushed = segments.values().filter(|segment| {
+            let number = segment.number;
+            number >= state.head.segment && !state.segments.contains_key(&number)
+        });
+        (live, unflushed.map(|segment| segment.log.end()).sum())
     }
 }

@@ -5,6 +5,7 @@ use cambium_io::StepOutcome;
 use cambium_io::sync::atomic::Ordering;
 
 use crate::core::{Core, lock};
+use crate::table::Table;
 
 impl Core {
     /// Does a bounded piece of background work; none where a close came before.
@@ -103,8 +104,10 @@ impl Core {
             if table.first_key > last || table_last < first {
                 continue;
             }
-            let covered = last.min(table_last) - first.max(table.first_key);
-            let share = (covered as f64 + 1.0) / table.slot_count() as f64;
+            let share = match first <= table.first_key && table_last <= last {
+                true => 1.0,
+                false => self.share_of_entries(&table, (first, last))?,
+            };
             for file in table.current_files() {
                 let entries = file.entries.load(Ordering::Relaxed).max(1) as f64;
                 let live = file.live.load(Ordering::Relaxed) as f64;
@@ -113,6 +116,20 @@ impl Core {
             }
         }
         Ok(bytes as u64)
+    }
+
+    /// The share of a table's entries that lies in a range of keys. Reads their slots alone.
+    fn share_of_entries(&self, table: &Table, (first, last): (u64, u64)) -> Result<f64> {
+        let mut inside = 0;
+        for (piece, slots) in table.pieces_within(first, last) {
+            if table.piece(piece).may_have_entries() {
+                table.load_piece(piece)?;
+                inside += table.piece(piece).live(slots, 1).count();
+            }
+        }
+        let files = table.current_files();
+        let live = files.iter().map(|file| file.live.load(Ordering::Relaxed));
+        Ok((inside as f64 / live.sum::<u64>().max(1) as f64).min(1.0))
     }
 
     /// Closes the store: the last checkpoint and the clean mark, where it was opened to be

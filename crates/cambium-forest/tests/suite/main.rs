@@ -25,6 +25,7 @@ mod packing;
 mod past_cache;
 mod ranges;
 mod room;
+mod sizes;
 mod small_namespaces;
 mod snapshot_space;
 mod snapshots_meanwhile;

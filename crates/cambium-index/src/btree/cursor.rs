@@ -93,6 +93,20 @@ impl Cursor {
         self.way.iter().map(|station| station.address)
     }
 
+    /// The same nodes, and the position in each that the way goes through.
+    pub(crate) fn way<R: NodeReader + ?Sized>(
+        &self,
+        reader: &R,
+    ) -> Result<Vec<(NodeView<'_>, usize)>> {
+        let stations = self.way.iter();
+        stations
+            .map(|station| {
+                let node = view(reader, station.address, &station.node)?;
+                Ok((node, station.position))
+            })
+            .collect()
+    }
+
     /// Goes to the first entry at or after `key`. False if there is none: the
     /// cursor then stands after the last entry.
     ///

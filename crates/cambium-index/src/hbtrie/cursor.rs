@@ -77,6 +77,33 @@ impl Cursor {
         stations.flat_map(|station| station.tree.nodes_on_way())
     }
 
+    /// About which share of the documents lies before the place, from 0 to 1. It grows with
+    /// the key that was sought. The documents below a node are taken to be spread evenly
+    /// over its entries; a sub-tree counts as many as it has entries. Reads the roots of the
+    /// sub-trees beside the way.
+    ///
+    /// # Errors
+    /// What the reader answers; `Corruption`.
+    pub fn share_before(&self, reader: &dyn NodeReader) -> Result<f64> {
+        if self.place == Place::BehindLast {
+            return Ok(1.0);
+        }
+        let (mut before, mut share) = (0.0, 1.0);
+        for station in &self.way {
+            for (node, position) in station.tree.way(reader)? {
+                let weight = |at| match node.level() {
+                    0 => trees::entries_at(reader, station.root, node.value(at)),
+                    _ => Ok(1.0),
+                };
+                let weights: Vec<f64> = (0..node.values()).map(weight).collect::<Result<_>>()?;
+                let all = weights.iter().sum::<f64>().max(1.0);
+                before += share * weights.iter().take(position).sum::<f64>() / all;
+                share *= weights.get(position).copied().unwrap_or_default() / all;
+            }
+        }
+        Ok(before)
+    }
+
     /// Goes to the first document; false if there is none.
     ///
     /// # Errors

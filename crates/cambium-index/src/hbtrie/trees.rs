@@ -95,6 +95,14 @@ pub(super) fn link<R: NodeReader + ?Sized>(
     })
 }
 
+/// How many entries hang at an entry's value: one, or those of a sub-tree.
+pub(super) fn entries_at(reader: &dyn NodeReader, address: NodeAddress, bits: u64) -> Result<f64> {
+    match link(reader, address, bits)? {
+        Link::Document(_) => Ok(1.0),
+        Link::Tree(root) => Ok(head(reader, root, &reader.read(root)?)?.entries as f64),
+    }
+}
+
 /// The last document, in key order, of the trie under `root`.
 pub(super) fn last_document(reader: &dyn NodeReader, root: NodeAddress) -> Result<u64> {
     let mut address = root;

@@ -22,9 +22,12 @@ mod histories;
 mod kept;
 mod lifecycle;
 mod reading;
+mod sizes;
 mod threads;
 mod transactions;
 mod values;
+
+pub use sizes::{check_sizes, write_random_values};
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -115,6 +118,7 @@ impl Conformance {
             kept::CASES,
             transactions::CASES,
             reading::CASES,
+            sizes::CASES,
             changes::CASES,
             consumers::CASES,
             followers::CASES,

@@ -23,6 +23,7 @@ mod named;
 mod names;
 mod ranges;
 mod reserve;
+mod sizes;
 mod sorting;
 mod space;
 mod support;
