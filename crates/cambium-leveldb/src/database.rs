@@ -61,7 +61,7 @@ fn settings(options: &OpenOptions) -> Result<Settings> {
     }
     if let Ok(engine) = std::env::var(ENGINE_VARIABLE) {
         let known = settings.options.engines_used().find(&engine);
-        known.map_err(|error| in_variable(ENGINE_VARIABLE, &error))?;
+        known.map_err(in_engine_variable)?;
         settings.engine = engine;
     }
     if let Ok(assignments) = std::env::var(OPTIONS_VARIABLE) {
@@ -77,8 +77,13 @@ fn settings(options: &OpenOptions) -> Result<Settings> {
     Ok(settings)
 }
 
-fn in_variable(variable: &str, error: &Error) -> Error {
-    Error::InvalidArgument(format!("{variable}: {error}"))
+fn in_engine_variable(error: Error) -> Error {
+    match error {
+        Error::InvalidArgument(what) => {
+            Error::InvalidArgument(format!("{ENGINE_VARIABLE}: {what}"))
+        }
+        other => other,
+    }
 }
 
 /// Closes a database. Its iterators and snapshots answer errors from now on; they
@@ -353,4 +358,17 @@ fn with_path(
     look_up(&OPTIONS, options)?;
     // SAFETY: leveldb/c.h: the name ends with a zero.
     call(unsafe { c::path(name) }?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_engine_is_an_invalid_argument_once() {
+        let error = cambium::engines().find("bogus").err().unwrap();
+        let text = crate::report::status_text(&in_engine_variable(error));
+        let expected = "Invalid argument: CAMBIUM_LEVELDB_ENGINE: engine \"bogus\": expected ";
+        assert!(text.starts_with(expected), "{text}");
+    }
 }

@@ -34,7 +34,11 @@ pub fn status_text(error: &Error) -> String {
         | Error::AlreadyExists { .. } => "Invalid argument",
         _ => "IO error",
     };
-    format!("{class}: {error}")
+    match error {
+        // Its own text begins with the class.
+        Error::InvalidArgument(what) => format!("{class}: {what}"),
+        _ => format!("{class}: {error}"),
+    }
 }
 
 /// Calls; an error, or a panic, goes to `errptr` and the answer is `otherwise`.
