@@ -99,7 +99,7 @@ pub fn run(stores: &Stores, arguments: &ChangesArguments) -> Result<Status, Fail
 impl ChangesArguments {
     fn access(&self) -> crate::stores::Access {
         match self.consumer {
-            Some(_) => crate::stores::Access::Write,
+            Some(_) => crate::stores::Access::Maintain,
             None => crate::stores::Access::Read,
         }
     }

@@ -4,7 +4,7 @@ use crate::arguments::Command;
 use crate::failure::{Failure, Status};
 use crate::reports::idle_options;
 use crate::snapshots::SnapshotAction;
-use crate::stores::Access::{Read, Write};
+use crate::stores::Access::{Maintain, Read, Write};
 use crate::stores::Stores;
 use crate::{
     backup, changes, cluster, copy, count, create, delete, export, get, import, namespaces,
@@ -44,7 +44,7 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
         Command::Changes(it) => changes::run(stores, it),
         Command::Cluster(it) => cluster::run(it),
         Command::Consumers(it) => {
-            let access = if it.remove.is_none() { Read } else { Write };
+            let access = if it.remove.is_none() { Read } else { Maintain };
             stores.using(access, &it.path, |store| changes::consumers(store, it))
         }
         Command::Dump(it) => stores.with(Read, || idle_options(&it.path), &it.path, reports::dump),
@@ -53,13 +53,13 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
         Command::Inspect(it) => reports::inspect(it),
         Command::Compact(it) => {
             let options = || idle_options(&it.path);
-            stores.with(Write, options, &it.path, |store| {
+            stores.with(Maintain, options, &it.path, |store| {
                 reports::compact(store, it)
             })
         }
         Command::Backup(it) => {
             backup::refuse_inside(&it.path, &it.destination)?;
-            let access = if it.incremental { Write } else { Read };
+            let access = if it.incremental { Maintain } else { Read };
             stores.using(access, &it.path, |store| backup::run(store, it))
         }
         Command::Backups(it) => backup::list(it),

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use cambium::{Error, KeyKind, Store};
+use cambium::{Error, KeyKind, Store, comparator};
 use clap::Args;
 
 use crate::backup::refuse_inside;
@@ -61,6 +61,7 @@ pub fn run(store: &Store, arguments: &CopyArguments) -> Result<Status, Failure> 
     let copied = fs::write(&mark, "")
         .map_err(|error| Failure::file(&mark, &error))
         .and_then(|()| refuse_unfit(store, &target, &parts))
+        .and_then(|()| keep_comparator(store, &target))
         .and_then(|()| fill(&target, capabilities.keys, &parts));
     let closed = target.close();
     let finished = copied.and_then(|text| {
@@ -134,6 +135,24 @@ fn refuse_unfit(store: &Store, target: &Store, parts: &Parts) -> Result<(), Fail
         )));
     }
     Ok(())
+}
+
+/// Gives the new store the name of the old one's comparator, so that a program with that
+/// comparator opens it, and no other writes it.
+fn keep_comparator(store: &Store, target: &Store) -> Result<(), Failure> {
+    let options = defaults();
+    let file_system = &*options.environment_used().file_system;
+    let Some(name) = comparator::stored_name(file_system, store.path())? else {
+        return Ok(());
+    };
+    let to = target.capabilities();
+    if !to.ordered {
+        return Err(Failure::usage(format!(
+            "the store has the comparator {name:?}, and the keys of engine {} have no order: choose forest or wisckey",
+            to.engine
+        )));
+    }
+    Ok(comparator::store_name(file_system, target.path(), &name)?)
 }
 
 /// Puts everything, synced; answers what to say.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cambium::{Durability, Error, Options, Store};
+use cambium::{Durability, Error, Options, Store, comparator};
 
 use crate::failure::{Failure, Status};
 use crate::progress::{Meter, Unit};
@@ -27,8 +27,10 @@ pub enum Access {
     /// It reads: a store that cannot be written, or that another process writes, is opened
     /// for reading alone.
     Read,
-    /// It writes.
+    /// It writes entries, names of snapshots or namespaces: a store with a comparator is refused.
     Write,
+    /// It writes, but no keys: their order does not matter.
+    Maintain,
 }
 
 type Outcome = Result<Status, Failure>;
@@ -53,16 +55,22 @@ impl Stores {
         path: &Path,
         command: impl FnOnce(&Store) -> Outcome,
     ) -> Outcome {
+        let command = |store: &Store| {
+            if access == Access::Write {
+                comparator::refuse(&*defaults().environment_used().file_system, store.path())?;
+            }
+            command(store)
+        };
         if let Stores::Kept(store, refused) = self {
             return match refused {
-                Some(error) if access == Access::Write => Err(error.clone().into()),
+                Some(error) if access != Access::Read => Err(error.clone().into()),
                 _ => command(store),
             };
         }
         let options = options()?;
         let store = match access {
             Access::Read => open_for_reading(&options, path)?.0,
-            Access::Write => when_free(|| options.open(path))?,
+            Access::Write | Access::Maintain => when_free(|| options.open(path))?,
         };
         closing(&store, command(&store))
     }

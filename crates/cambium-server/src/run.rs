@@ -244,6 +244,10 @@ fn open(arguments: &Arguments, environment: &Environment) -> Result<Store, Failu
         Err(Error::NotAStore { .. }) => None,
         found => Some(found.map_err(|error| error.to_string())?.engine),
     };
+    if found.is_some() {
+        let refused = cambium::comparator::refuse(&*environment.file_system, path);
+        refused.map_err(|error| error.to_string())?;
+    }
     let is_new = found.is_none();
     let engine = arguments.engine.clone().or(found);
     let engine = engine.unwrap_or_else(|| DEFAULT_ENGINE.to_string());

@@ -55,6 +55,23 @@ pub fn stored_name(file_system: &dyn FileSystem, store: &Path) -> Result<Option<
     }
 }
 
+/// Refuses a store that has a comparator to a program that knows the order of bytes alone: by
+/// it two keys differ that the comparator holds equal, so what such a program writes can hide
+/// or bring back another entry.
+///
+/// # Errors
+/// `InvalidArgument` with the comparator's name; those of [`stored_name`].
+pub fn refuse(file_system: &dyn FileSystem, store: &Path) -> Result<()> {
+    match stored_name(file_system, store)? {
+        None => Ok(()),
+        Some(name) => Err(Error::InvalidArgument(format!(
+            "{}: its keys are in the order of the comparator {name:?}, which only the program \
+             that made it has; write it by that program",
+            store.display()
+        ))),
+    }
+}
+
 /// Keeps the name of the comparator that a store is made with, durably, and whole or not at
 /// all.
 ///

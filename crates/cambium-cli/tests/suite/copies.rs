@@ -201,3 +201,51 @@ fn a_copy_that_was_cut_off_is_not_there_and_begins_anew() {
     assert!(!place.path("to.partial").exists());
     assert!(!place.path("to/COPY-UNFINISHED").exists());
 }
+
+#[test]
+fn a_store_with_a_comparator_is_read_and_copied_but_not_written() {
+    let place = Place::with_store();
+    place.run(["put", "s", "Oak", "1"]).done();
+    place.file("s/COMPARATOR", "ignoring case");
+    place.file("lines", "elm\t1\n");
+    for refused in [
+        &["put", "s", "oak", "2"][..],
+        &["put", "s", "oak", "2", "--namespace", "other"],
+        &["delete", "s", "Oak"],
+        &["import", "s", "--from", "tsv:lines"],
+        &["snapshot", "s", "create", "then"],
+        &["rollback", "s", "then"],
+        &["namespaces", "s", "--drop", "other"],
+    ] {
+        let run = place.run(refused);
+        run.refused(2, &["comparator \"ignoring case\""]);
+    }
+    let shell = place.run_with_input(["shell", "s"], b"put oak 2\n");
+    assert!(shell.talk.contains("comparator"), "{}", shell.talk);
+    assert_eq!(place.run(["get", "s", "Oak"]).done().trim(), "1");
+    for read in ["scan", "stats", "check", "compact", "repair"] {
+        place.run([read, "s"]).done();
+    }
+    place
+        .run(["copy", "s", "copied", "--engine", "wisckey"])
+        .done();
+    place.run(["backup", "s", "backed"]).done();
+    place
+        .run(["backup", "s", "backups", "--incremental"])
+        .done();
+    place.run(["restore", "backups", "restored"]).done();
+    for store in ["s", "copied", "backed", "restored"] {
+        assert_eq!(scan(&place, store), scan(&place, "s"), "{store}");
+        let name = fs::read_to_string(place.path(store).join("COMPARATOR")).unwrap();
+        assert_eq!(name, "ignoring case", "{store}");
+    }
+    for engine in ["zdb", "alphard"] {
+        let run = place.run(["copy", "s", "other", "--engine", engine]);
+        assert!(
+            run.talk.contains("comparator \"ignoring case\""),
+            "{}",
+            run.talk
+        );
+        assert!(!place.path("other").exists() && !place.path("other.partial").exists());
+    }
+}

@@ -168,6 +168,24 @@ fn public_addresses_need_a_password() {
 }
 
 #[test]
+fn a_store_with_a_comparator_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("store");
+    let store = cambium::create(&path, "forest", &cambium::Options::new()).unwrap();
+    store.close().unwrap();
+    std::fs::write(path.join(cambium::COMPARATOR_NAME), "ignoring case").unwrap();
+    let refused = std::process::Command::new(env!("CARGO_BIN_EXE_cambium-server"))
+        .args(["--dir", path.to_str().unwrap(), "--resp", "127.0.0.1:0"])
+        .output()
+        .unwrap();
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && message.contains("comparator \"ignoring case\""),
+        "{message}"
+    );
+}
+
+#[test]
 fn what_takes_long_holds_up_nobody_else() {
     let folder = folder();
     let server = Server::start(folder.path(), &[]);
