@@ -84,7 +84,8 @@ impl Database {
                 if settings.error_if_exists {
                     return Err(Error::AlreadyExists {
                         path: path.to_path_buf(),
-                        what: "it is a store, and error_if_exists is set".to_string(),
+                        what: "there is a store already: open it, or choose another folder"
+                            .to_string(),
                     });
                 }
                 order::check_stored(&settings.options, path, wanted)?;
@@ -98,6 +99,9 @@ impl Database {
                 if settings.read_only || !settings.create_if_missing {
                     let what = format!("{what}; it would be made if create_if_missing were set");
                     return Err(Error::NotAStore { path, what });
+                }
+                if wanted != order::BYTEWISE_NAME {
+                    order::refuse_engine_without(&settings.options, &settings.engine)?;
                 }
                 let options = settings.for_engine(&settings.engine);
                 let store = match options.create(&path, &settings.engine) {

@@ -50,6 +50,22 @@ pub fn check_stored(options: &Options, store: &Path, wanted: &str) -> Result<()>
     )))
 }
 
+/// Refuses to make a store with a comparator by an engine that cannot have one: its keys have
+/// no order that they can be read in.
+///
+/// # Errors
+/// `Unsupported`; `InvalidArgument` for an engine that does not exist.
+pub fn refuse_engine_without(options: &Options, engine: &str) -> Result<()> {
+    match options.engines_used().find(engine)?.name() {
+        engine @ ("zdb" | "alphard") => Err(Error::Unsupported {
+            engine,
+            what: "a comparator",
+            instead: "engines forest and wisckey do",
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// A key that knows its order.
 #[derive(Clone)]
 pub struct OrderedKey {

@@ -431,3 +431,19 @@ fn long_walks_are_read_ahead_and_go_where_they_would() {
     assert!(matches!(step, Err(Error::Closed)));
     assert!(closed.entry().is_none());
 }
+
+#[test]
+fn an_engine_without_comparators_is_refused_before_anything_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    for engine in ["zdb", "alphard"] {
+        let path = folder.path().join(engine);
+        let compared = Settings {
+            comparator: Some(Arc::new(IgnoringCase)),
+            ..settings(engine)
+        };
+        let error = Database::open(&path, &compared).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        assert!(error.to_string().contains("comparator"), "{error}");
+        assert!(!path.exists());
+    }
+}
