@@ -169,7 +169,7 @@ fn check_entries(
     let total = read(&core.state).index.len() as u64;
     let mut from = Some(0);
     while let Some(at) = from {
-        let page = read(&core.state).page(at, pin.moment);
+        let page = pin.page(at)?;
         from = page.next;
         let mut entries: Vec<(SlotKey, Place)> = page
             .entries

@@ -59,7 +59,7 @@ use crate::read::ReadQueues;
 use crate::replies::Replies;
 use crate::seeded_bug::SeededBug;
 use crate::stale::StaleHeaders;
-use crate::state::State;
+use crate::state::{Page, State};
 use crate::stats::Counters;
 use crate::submit::Submissions;
 use crate::volume::Volume;
@@ -230,6 +230,16 @@ pub(crate) struct Pin {
     pub core: Arc<Core>,
     /// The last write that it sees.
     pub moment: u64,
+}
+
+impl Pin {
+    /// Entries that it sees, from a hash on: those of one segment of the index.
+    pub fn page(&self, from: u64) -> Result<Page> {
+        let state = read(&self.core.state);
+        // A close lets all moments go.
+        self.core.check_open()?;
+        Ok(state.page(from, self.moment))
+    }
 }
 
 impl Drop for Pin {

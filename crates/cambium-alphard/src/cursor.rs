@@ -14,7 +14,7 @@ use cambium_base::coding::{u32_at, u64_at};
 use cambium_base::{Error, Result};
 use cambium_index::cuckoo::SlotKey;
 
-use crate::core::{Pin, read};
+use crate::core::Pin;
 use crate::place::Place;
 
 /// Entries read together.
@@ -59,7 +59,7 @@ impl HashCursor {
         let mut cursor = HashCursor::new(pin);
         cursor.last = (u64_at(bytes, 0), u32_at(bytes, 8));
         cursor.next = Some(cursor.last.0);
-        cursor.turn_page();
+        cursor.turn_page()?;
         let (hash, count) = cursor.last;
         for _ in 0..count {
             if cursor
@@ -74,18 +74,19 @@ impl HashCursor {
     }
 
     /// Reads the next segment of the index.
-    fn turn_page(&mut self) {
+    fn turn_page(&mut self) -> Result<()> {
         if let Some(from) = self.next {
-            let page = read(&self.pin.core.state).page(from, self.pin.moment);
+            let page = self.pin.page(from)?;
             self.page = page.entries.into();
             self.next = page.next;
         }
+        Ok(())
     }
 
     /// Reads the next entries of the page.
     fn fill(&mut self) -> Result<()> {
         while self.page.is_empty() && self.next.is_some() {
-            self.turn_page();
+            self.turn_page()?;
         }
         let core = &self.pin.core;
         let mut bytes = 0;

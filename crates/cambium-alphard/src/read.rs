@@ -133,22 +133,22 @@ impl Core {
 
     /// The value that a key had at a moment that is held.
     pub fn get_at(&self, key: &[u8], moment: u64) -> Result<Option<Value>> {
-        let (name, candidates) = self.candidates_at(key, moment);
+        let (name, candidates) = self.candidates_at(key, moment)?;
         self.search(key, name, candidates)
     }
 
-    fn candidates_at(&self, key: &[u8], moment: u64) -> (KeyName, Vec<Candidate>) {
+    fn candidates_at(&self, key: &[u8], moment: u64) -> Result<(KeyName, Vec<Candidate>)> {
         let state = read(&self.state);
+        // A close lets all moments go.
+        self.check_open()?;
         let name = state.name(key);
         let places: Vec<Place> = match state.at(key, name.slot, moment) {
             Ok(seen) => seen.into_iter().collect(),
             Err(candidates) => candidates,
         };
         let candidates = places.into_iter();
-        (
-            name,
-            candidates.map(|place| self.candidate(place, key)).collect(),
-        )
+        let candidates = candidates.map(|place| self.candidate(place, key));
+        Ok((name, candidates.collect()))
     }
 
     /// Looks for a key at the extents that can be its.
@@ -178,7 +178,7 @@ impl Core {
         let mut wanted = Vec::with_capacity(keys.len());
         let mut values = vec![None; keys.len()];
         for (number, key) in keys.iter().enumerate() {
-            let (name, candidates) = self.candidates_at(key, moment);
+            let (name, candidates) = self.candidates_at(key, moment)?;
             for (place, known) in candidates {
                 match known {
                     Known::Value(value) => values[number] = Some(value),
