@@ -13,7 +13,7 @@ use crate::seeded_bug::SeededBug;
 use crate::state::KeyName;
 
 impl Core {
-    /// Encodes a request's entries, and shows them to readers, who wait only while the index
+    /// Encodes the entries of a plan, and shows them to readers, who wait only while the index
     /// changes.
     pub fn apply(&self, writer: &mut Writer, planned: &[Planned<'_>]) {
         let first = writer.next_sequence;
@@ -186,7 +186,9 @@ impl Core {
     fn note(&self, writer: &mut Writer, entry: &Planned<'_>, sequence: u64) {
         if let Some(before) = entry.before {
             writer.stale.add(sequence, before.block);
-            writer.key_checks.remove(&before.id());
+            if !entry.name.slot.is_exact() {
+                writer.key_checks.remove(&before.id());
+            }
         }
         match entry.after() {
             Some(after) => {

@@ -185,12 +185,6 @@ impl Core {
         pack::most_blocks(self.block_bytes)
     }
 
-    /// Most blocks and entries of a pack.
-    fn most_of_pack(&self) -> (u32, u32) {
-        let entries = pack::most_entries(self.block_bytes) as u32;
-        (self.most_pack_blocks(), entries)
-    }
-
     fn most_pack_bytes(&self) -> usize {
         pack::room(self.most_pack_blocks(), self.block_bytes)
     }
@@ -251,7 +245,7 @@ impl Core {
         let (from, limit) = {
             let writer = lock(&self.writer);
             let from = from.max(writer.superblock.first_block());
-            let from = writer.packs.next_after(from, self.most_of_pack(), walk.all);
+            let from = writer.packs.next_after(from, walk.all);
             (from, writer.allocator.limit())
         };
         let Some(from) = from.filter(|&from| from < limit) else {
@@ -302,7 +296,7 @@ impl Core {
         match header.kind {
             EntryKind::Pack => {
                 let packs = &lock(&self.writer).packs;
-                match packs.is_worth_moving(header.block, self.most_of_pack()) {
+                match packs.is_worth_moving(header.block) {
                     true => Wanted::Whole(blocks),
                     false => Wanted::Nothing,
                 }

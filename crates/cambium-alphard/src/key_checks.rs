@@ -5,7 +5,8 @@
 //! which the header of its entry has, and memory for entries that were written lately. The headers
 //! that a group of writes needs are read together.
 
-use cambium_api::Operation;
+use std::collections::HashMap;
+
 use cambium_base::{Extent, Result};
 
 use crate::core::{Core, Writer, read};
@@ -13,7 +14,6 @@ use crate::format;
 use crate::pack;
 use crate::place::Place;
 use crate::state::KeyName;
-use crate::write::WriteRequest;
 
 /// A bounded cache of second hashes. Only who holds the writer lock adds to it: a
 /// reader could add what is overwritten by then.
@@ -25,67 +25,74 @@ pub(crate) const KEY_CHECK_BYTES: u64 = 50;
 /// So many headers are read together.
 const HEADERS_TOGETHER: usize = 1024;
 
+/// Second hashes that were read from headers, by the ids of places.
+pub(crate) type ReadChecks = HashMap<u64, u64>;
+
+/// A key that is written, and the entries that may be its own.
+pub(crate) struct Sought {
+    pub name: KeyName,
+    candidates: Vec<Place>,
+}
+
 impl Core {
+    /// Looks a key up in the index.
+    pub fn seek(&self, key: &[u8]) -> Sought {
+        let state = read(&self.state);
+        let name = state.name(key);
+        let candidates = state.find(name.slot).collect();
+        Sought { name, candidates }
+    }
+
     /// Finds the place of a key among those under its slot. One that is whole in its
     /// slot needs no look; a longer one is compared by its second hash, which the
     /// entry's header has if memory has it no more.
     pub fn choose(
         &self,
         writer: &mut Writer,
-        name: KeyName,
-        candidates: &[Place],
+        sought: &Sought,
+        checks: &ReadChecks,
     ) -> Result<Option<Place>> {
-        if name.slot.is_exact() {
-            return Ok(candidates.first().copied());
+        if sought.name.slot.is_exact() {
+            return Ok(sought.candidates.first().copied());
         }
-        for &place in candidates {
-            let known = writer.key_checks.get(&place.id()).copied();
-            let check = known.map_or_else(|| self.key_check_at(place), Ok)?;
-            if check == name.check {
+        for &place in &sought.candidates {
+            let id = place.id();
+            let known = writer.key_checks.get(&id).or_else(|| checks.get(&id));
+            let check = known.map_or_else(|| self.key_check_at(place), |&known| Ok(known))?;
+            if check == sought.name.check {
                 return Ok(Some(place));
             }
         }
         Ok(None)
     }
 
-    /// Reads the headers that [`Core::choose`] will ask for, together. It reads again what could
-    /// not be read, alone.
-    pub fn learn_key_checks(&self, writer: &mut Writer, requests: &[&WriteRequest]) {
-        let operations = requests.iter().flat_map(|request| &request.operations);
-        if operations.clone().nth(1).is_none() {
-            return;
+    /// Reads the headers that [`Core::choose`] needs for several keys, each block once.
+    /// [`Core::choose`] reads again what could not be read here.
+    pub fn read_key_checks(&self, writer: &Writer, sought: &[Sought]) -> ReadChecks {
+        let mut checks = ReadChecks::new();
+        if sought.len() < 2 {
+            return checks;
         }
-        let mut unknown = Vec::new();
-        {
-            let state = read(&self.state);
-            for key in operations.filter_map(key_of) {
-                let slot = state.name(key).slot;
-                let places = state.find(slot).filter(|_| !slot.is_exact());
-                unknown
-                    .extend(places.filter(|place| writer.key_checks.peek(&place.id()).is_none()));
-            }
-        }
-        // A pack has one header for all of its entries.
+        let unknown = sought.iter().filter(|sought| !sought.name.slot.is_exact());
+        let unknown = unknown.flat_map(|sought| &sought.candidates);
+        let is_unknown = |place: &&Place| writer.key_checks.peek(&place.id()).is_none();
+        let mut unknown: Vec<Place> = unknown.filter(is_unknown).copied().collect();
         unknown.sort_unstable_by_key(|place| place.block);
-        let packs: Vec<&[Place]> = (unknown.as_slice())
-            .chunk_by(|one, next| one.block == next.block)
-            .collect();
-        for packs in packs.chunks(HEADERS_TOGETHER) {
+        let packs = unknown.chunk_by(|one, next| one.block == next.block);
+        for packs in packs.collect::<Vec<_>>().chunks(HEADERS_TOGETHER) {
             let extents: Vec<Extent> = packs.iter().map(|pack| first_block(pack[0])).collect();
             let Ok(heads) = self.read_many(&extents) else {
-                return;
+                return checks;
             };
             for (pack, head) in packs.iter().zip(heads) {
-                let Ok(head) = head else {
-                    continue;
-                };
-                for &place in *pack {
-                    if let Some(check) = self.key_check_in(&head, place) {
-                        writer.key_checks.insert(place.id(), check);
-                    }
-                }
+                let Ok(head) = head else { continue };
+                checks.extend(pack.iter().filter_map(|&place| {
+                    let check = self.key_check_in(&head, place)?;
+                    Some((place.id(), check))
+                }));
             }
         }
+        checks
     }
 
     /// The second hash of the key whose entry lies at a place, which cannot go
@@ -122,13 +129,5 @@ fn first_block(place: Place) -> Extent {
     Extent {
         blocks: 1,
         ..place.extent()
-    }
-}
-
-/// The key of an operation; a range has none.
-pub(crate) fn key_of(operation: &Operation) -> Option<&[u8]> {
-    match operation {
-        Operation::Put { key, .. } | Operation::Delete { key } => Some(key),
-        Operation::DeleteRange { .. } => None,
     }
 }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cambium_base::Extent;
 
+use crate::pack;
 use crate::place::Place;
 use crate::stale::StaleHeaders;
 
@@ -23,6 +24,13 @@ const WORKSPACE_PACKS: u64 = 4;
 const WORKSPACE_SHARE: u64 = 8;
 /// The walk does not begin for so few small entries.
 const FEW: u64 = 16;
+
+/// Most blocks and entries of a pack.
+#[derive(Clone, Copy, Debug)]
+struct Most {
+    blocks: u32,
+    entries: u32,
+}
 
 /// A pack with entries that count.
 #[derive(Clone, Copy, Debug)]
@@ -53,16 +61,25 @@ impl Held {
     fn obsolete(&self) -> u64 {
         u64::from(self.blocks) * self.obsolete_share()
     }
+
+    /// True if its entries could share blocks with others: a group of few writers makes such a
+    /// pack. One with the most entries may take few blocks, and moving gives nothing back.
+    fn is_short(&self, most: Most) -> bool {
+        !self.stays && self.blocks < most.blocks && 2 * self.entries <= most.entries
+    }
 }
 
 /// All packs, guarded by the writer lock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Packs {
+    most: Most,
     held: BTreeMap<u32, Held>,
     /// Their blocks.
     blocks: u64,
     /// Thousandths of those that obsolete entries take.
     obsolete: u64,
+    /// The number of short packs.
+    short: u64,
     /// Packs that tombstones wait for.
     urgent: BTreeSet<u32>,
     /// Small entries that lie alone.
@@ -90,10 +107,27 @@ pub(crate) struct Packs {
 
 impl Packs {
     /// None yet; of a store that keeps history there will be none.
-    pub fn new(are_off: bool) -> Self {
+    pub fn new(are_off: bool, block_bytes: u32) -> Self {
         Packs {
+            most: Most {
+                blocks: pack::most_blocks(block_bytes),
+                entries: pack::most_entries(block_bytes) as u32,
+            },
+            held: BTreeMap::new(),
+            blocks: 0,
+            obsolete: 0,
+            short: 0,
+            urgent: BTreeSet::new(),
+            small: 0,
+            left: 0,
+            gained: 0,
+            unsettled: false,
+            pinned: None,
             are_off,
-            ..Packs::default()
+            next_block: 0,
+            began: 0,
+            waste_before: 0,
+            walks: 0,
         }
     }
 
@@ -144,6 +178,7 @@ impl Packs {
             stays: of_tombstones,
         };
         self.blocks += u64::from(pack.blocks);
+        self.short += u64::from(held.is_short(self.most));
         self.held.insert(pack.block, held);
     }
 
@@ -169,6 +204,7 @@ impl Packs {
             self.urgent.remove(&place.block);
             self.blocks -= u64::from(held.blocks);
             self.obsolete -= held.obsolete();
+            self.short -= u64::from(held.is_short(self.most));
         }
         self.left = self.left.min(self.all_waste());
         match held {
@@ -179,9 +215,11 @@ impl Packs {
 
     fn change(&mut self, block: u32, change: impl FnOnce(&mut Held)) -> Option<Held> {
         let held = self.held.get_mut(&block)?;
-        let before = held.obsolete();
+        let before = *held;
         change(held);
-        self.obsolete = self.obsolete - before + held.obsolete();
+        self.obsolete = self.obsolete - before.obsolete() + held.obsolete();
+        self.short -= u64::from(before.is_short(self.most));
+        self.short += u64::from(held.is_short(self.most));
         Some(*held)
     }
 
@@ -231,14 +269,12 @@ impl Packs {
     }
 
     /// True if the pack at a block is worth moving: short, or at least as much of it obsolete
-    /// as of all packs together. A short pack has room for as many entries again: one of the
-    /// most entries may take few blocks, and gives nothing back.
-    pub fn is_worth_moving(&self, block: u32, (most_blocks, most_entries): (u32, u32)) -> bool {
+    /// as of all packs together.
+    pub fn is_worth_moving(&self, block: u32) -> bool {
         let average = self.obsolete / self.blocks.max(1);
         let held = self.held.get(&block).filter(|held| !held.stays);
         held.is_some_and(|held| {
-            let is_short = 2 * held.blocks < most_blocks && 2 * held.entries <= most_entries;
-            is_short || held.obsolete_share() >= average.max(LEAST_SHARE)
+            held.is_short(self.most) || held.obsolete_share() >= average.max(LEAST_SHARE)
         })
     }
 
@@ -254,12 +290,12 @@ impl Packs {
 
     /// The next block at or behind one that a walk has to look at, if it is known. A few small
     /// entries that lie alone may stay so, unless all are asked for.
-    pub fn next_after(&self, block: u32, most: (u32, u32), all: bool) -> Option<u32> {
+    pub fn next_after(&self, block: u32, all: bool) -> Option<u32> {
         if self.small > if all { 0 } else { FEW } {
             return Some(block);
         }
         let mut packs = self.held.range(block..).map(|(&block, _)| block);
-        packs.find(|&block| self.is_worth_moving(block, most))
+        packs.find(|&block| self.is_worth_moving(block))
     }
 
     /// A walk goes on, or begins after a last write; answers the last write that it looks at.
@@ -287,20 +323,22 @@ impl Packs {
     }
 
     fn all_waste(&self) -> u64 {
-        let small = if self.small > FEW { self.small } else { 0 };
+        // Half of a block of each is blank, about.
+        let blank = self.small + self.short;
+        let blank = if blank > FEW { blank / 2 } else { 0 };
         match self.are_off {
             true => 0,
-            false => small / 2 + self.obsolete / 1000,
+            false => blank + self.obsolete / 1000,
         }
     }
 
     /// Blocks that are left free of new entries so that packs can be cleaned: those that
     /// entries and deletes may take which replace others, and those that only moves take.
-    pub fn spare_blocks(&self, most_of_pack: u64, total_blocks: u64) -> (u64, u64) {
+    pub fn spare_blocks(&self, total_blocks: u64) -> (u64, u64) {
         if self.blocks + self.small <= FEW || self.are_off {
             return (0, 0);
         }
-        let workspace = WORKSPACE_PACKS * most_of_pack;
+        let workspace = WORKSPACE_PACKS * u64::from(self.most.blocks);
         let workspace = workspace.min(total_blocks / WORKSPACE_SHARE);
         (self.blocks / SPARE_SHARE, workspace)
     }

@@ -2,7 +2,7 @@
 //! or not at all, but for failures of the device.
 //!
 //! Small requests of a group are planned as one batch, so that entries of several writers share
-//! packs. Recovery keeps such a batch whole or not at all, as the group was acknowledged.
+//! packs. Recovery keeps such a batch whole or not at all.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,6 @@ use cambium_io::sync::MutexGuard;
 
 use crate::core::{Core, Writer, read};
 use crate::format;
-use crate::key_checks::key_of;
 use crate::pack;
 use crate::place::Place;
 use crate::seeded_bug::SeededBug;
@@ -28,7 +27,7 @@ const MOST_PENDING: usize = 4;
 /// Fewer entries of a batch lie alone, as a value with a counter beside it: one of them is
 /// replaced soon.
 const LEAST_PACKED: usize = 4;
-/// Requests of so many bytes are planned together, and as many more as these are less than.
+/// The planner takes requests together until they have so many bytes.
 const TOGETHER_BYTES: u64 = 64 << 10;
 /// What is erased at once to make room for a write.
 const ROOM_BYTES: u64 = 1 << 20;
@@ -200,14 +199,26 @@ impl Core {
         if writer.outgoing.waiting_bytes() > MOST_PENDING * self.tuning.coalesce_bytes {
             self.flush(writer)?;
         }
-        self.learn_key_checks(writer, requests);
-        let last = writer.next_sequence - 1;
-        let mut numbers = Vec::with_capacity(requests.len());
-        let mut planned = Vec::with_capacity(requests.len());
+        let mut sought = Vec::with_capacity(requests.len());
         for request in requests {
             self.check_conditions(request)?;
             for operation in &request.operations {
-                planned.extend(self.resolve(writer, operation)?);
+                sought.push(self.seek(key_and_value(operation)?.0));
+            }
+        }
+        let checks = self.read_key_checks(writer, &sought);
+        let mut sought = sought.into_iter();
+        let last = writer.next_sequence - 1;
+        let mut numbers = Vec::with_capacity(requests.len());
+        let mut planned = Vec::with_capacity(sought.len());
+        for request in requests {
+            for (operation, sought) in request.operations.iter().zip(&mut sought) {
+                let (key, value) = key_and_value(operation)?;
+                let before = self.choose(writer, &sought, &checks)?;
+                // A delete of an absent key writes nothing.
+                if before.is_some() || value.is_some() {
+                    planned.push(Planned::new(key, value, sought.name, before));
+                }
             }
             numbers.push(SequenceNumber(last + planned.len() as u64));
         }
@@ -267,29 +278,6 @@ impl Core {
         }
         self.forget_kept(planned);
         Ok(())
-    }
-
-    /// What an operation replaces; `None` for a delete of what is not there.
-    fn resolve<'a>(
-        &self,
-        writer: &mut Writer,
-        operation: &'a Operation,
-    ) -> Result<Option<Planned<'a>>> {
-        let (key, value) = match operation {
-            Operation::Put { key, value } => (key, Some(value.as_slice())),
-            Operation::Delete { key } => (key, None),
-            Operation::DeleteRange { .. } => return Err(crate::engine::unordered("delete_range")),
-        };
-        let (name, candidates) = {
-            let state = read(&self.state);
-            let name = state.name(key);
-            (name, state.find(name.slot).collect::<Vec<_>>())
-        };
-        let before = self.choose(writer, name, &candidates)?;
-        if before.is_none() && value.is_none() {
-            return Ok(None);
-        }
-        Ok(Some(Planned::new(key, value, name, before)))
     }
 
     /// The value that a key has now, for a precondition.
@@ -380,21 +368,32 @@ impl Core {
     }
 }
 
+/// The key of an operation, and its value unless it deletes.
+fn key_and_value(operation: &Operation) -> Result<(&[u8], Option<&[u8]>)> {
+    match operation {
+        Operation::Put { key, value } => Ok((key, Some(value))),
+        Operation::Delete { key } => Ok((key, None)),
+        Operation::DeleteRange { .. } => Err(crate::engine::unordered("delete_range")),
+    }
+}
+
 /// How many of the first requests are planned together: those without conditions, of few bytes
 /// and of different keys.
 fn together(requests: &[&WriteRequest]) -> usize {
     if requests.len() < LEAST_PACKED {
         return 1;
     }
-    let mut keys: HashSet<&[u8]> = HashSet::with_capacity(requests.len());
+    let mut keys: HashSet<&[u8]> = HashSet::new();
     let (mut count, mut bytes) = (0, 0);
     for request in requests {
         bytes += request.user_bytes;
         let is_free = request.preconditions.is_empty() && request.unchanged.is_none();
+        if !is_free || bytes > TOGETHER_BYTES {
+            break;
+        }
         let mut operations = request.operations.iter();
-        let are_new =
-            operations.all(|operation| key_of(operation).is_some_and(|key| keys.insert(key)));
-        if !is_free || !are_new || bytes > TOGETHER_BYTES {
+        let is_new = |operation| key_and_value(operation).is_ok_and(|(key, _)| keys.insert(key));
+        if !operations.all(is_new) {
             break;
         }
         count += 1;

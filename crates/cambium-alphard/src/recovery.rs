@@ -73,7 +73,7 @@ impl Recovered {
             state,
             allocator: Allocator::new(superblock.first_block(), superblock.high_water),
             stale: StaleHeaders::default(),
-            packs: Packs::new(keeps_history),
+            packs: Packs::new(keeps_history, superblock.block_bytes),
             tombstones: VecDeque::new(),
             sequence: superblock.sequence,
             marked: superblock.synced_through,

@@ -11,7 +11,6 @@ use cambium_base::{Error, Extent, Result};
 
 use crate::change_log::ChangeLog;
 use crate::core::{Core, Writer, lock, read};
-use crate::pack;
 use crate::place::Place;
 use crate::seeded_bug::SeededBug;
 
@@ -129,10 +128,7 @@ impl Core {
     /// into use.
     fn reserved(&self, writer: &Writer, purpose: Purpose) -> u64 {
         let superblock = &writer.superblock;
-        let most_of_pack = pack::most_blocks(self.block_bytes).into();
-        let (spare, workspace) = writer
-            .packs
-            .spare_blocks(most_of_pack, superblock.total_blocks.into());
+        let (spare, workspace) = writer.packs.spare_blocks(superblock.total_blocks.into());
         let kept = match purpose {
             Purpose::Move => 0,
             Purpose::LastResort => workspace.min(LAST_RESORT),

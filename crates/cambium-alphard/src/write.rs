@@ -2,9 +2,10 @@
 //!
 //! 1. The request joins the commit queue; the first in line does the work of all
 //!    that wait ([`cambium_storage::commit_queue`]).
-//! 2. Each request is planned ([`crate::plan`]): preconditions, the extents it makes
-//!    obsolete, space for its entries, one directly after the other as far as there is room.
-//! 3. Its entries are encoded and wait in memory ([`crate::apply`]); the index points to
+//! 2. Requests are planned, small ones together ([`crate::plan`]): preconditions, the extents
+//!    they make obsolete, space for their entries, one directly after the other as far as
+//!    there is room.
+//! 3. The entries are encoded and wait in memory ([`crate::apply`]); the index points to
 //!    them, and readers see the request whole.
 //! 4. If anyone in the group asked for more than `Buffered`, or enough waits, the
 //!    entries are written, what lies together by one write; for `Synced` there is

@@ -24,6 +24,15 @@ struct Grouped {
 
 impl Grouped {
     fn new(disk: &SimulatedDisk, seed: u64, key_cache_bytes: &str) -> Self {
+        Grouped::with_blocks(disk, seed, key_cache_bytes, "512")
+    }
+
+    fn with_blocks(
+        disk: &SimulatedDisk,
+        seed: u64,
+        key_cache_bytes: &str,
+        block_bytes: &str,
+    ) -> Self {
         let hand = ByHand::default();
         let environment = Environment {
             executor: Arc::new(hand.clone()),
@@ -31,7 +40,7 @@ impl Grouped {
         };
         let options = OptionValues::from([
             ("size", "1MiB"),
-            ("block_bytes", "512"),
+            ("block_bytes", block_bytes),
             ("queues", "1"),
             ("key_cache_bytes", key_cache_bytes),
         ]);
@@ -142,6 +151,27 @@ fn small_entries_of_one_group_share_blocks() {
     let taken = before - number(&*grouped.store, "free_bytes");
     assert!(taken < 200 * 116 * 4 / 3, "{taken}");
     assert_eq!(number(&*grouped.store, "entries"), 200);
+}
+
+/// Groups of few writers make packs that are short; cleaning lays these together.
+#[test]
+fn a_store_takes_as_many_entries_from_small_groups_as_from_large_ones() {
+    for block_bytes in ["512", "4096"] {
+        for group in [1, 4, 5, 8, 16, 64] {
+            let grouped = Grouped::with_blocks(&SimulatedDisk::new(1), 1, "0", block_bytes);
+            let mut count = 0;
+            loop {
+                for at in count..count + group {
+                    grouped.submit(&key(at), Some(&[1; 100]), Durability::Written);
+                }
+                if grouped.work().iter().any(Result::is_err) {
+                    break;
+                }
+                count += group;
+            }
+            assert!(count > 5_000, "{count} in groups of {group}, {block_bytes}");
+        }
+    }
 }
 
 /// Requests without space take none of the others with them.
