@@ -16,9 +16,9 @@
 //! A tombstone has `ffff` in place of the length of a value, and nothing in the contents.
 //!
 //! The entries have the numbers up to the one in the pack's header. They are of one batch, or of
-//! several that recovery takes for one, and keeps whole or not at all. The table lies in the pack's first block, and has a
-//! checksum of its own: recovery reads no more, and believes it even where the contents are
-//! damaged. So nothing older comes back for one of its keys.
+//! several that recovery takes for one, and keeps whole or not at all. The table lies in the
+//! pack's first block, and has a checksum of its own: recovery reads no more, and believes it even
+//! where the contents are damaged. So nothing older comes back for one of its keys.
 
 use std::ops::Range;
 
