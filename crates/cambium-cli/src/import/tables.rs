@@ -102,7 +102,8 @@ impl TableSource {
         match answer.first().is_some_and(|row| row[0] == "UTF-8") {
             true => Ok(()),
             false => Err(Failure::failed(self.named(
-                "its text is UTF-16; expected UTF-8, as `sqlite3 OLD .dump | sqlite3 NEW` writes it",
+                "its text is UTF-16; expected UTF-8, as `sqlite3 OLD .dump | sqlite3 NEW` \
+                 writes it",
             ))),
         }
     }
@@ -155,7 +156,8 @@ impl TableSource {
             (several, _) => {
                 let names: Vec<&str> = several.iter().map(|one| one[0].as_str()).collect();
                 return Err(Failure::usage(self.named(format!(
-                    "its key has several columns, {}; make a view whose first column is one key, and import that",
+                    "its key has several columns, {}; make a view whose first column is one \
+                     key, and import that",
                     names.join(", ")
                 ))));
             }

@@ -7,8 +7,8 @@
 
 use crate::notation::{Reader, unescape, write_escaped};
 
-const EXPECTED: &str = "expected a blank, \", ', #, t, n, r, \\ or x and two digits behind a backslash; \
-                        between single quotes a backslash stands for itself";
+const EXPECTED: &str = "expected a blank, \", ', #, t, n, r, \\ or x and two digits behind \
+                        a backslash; between single quotes a backslash stands for itself";
 
 /// A word, and the byte of the line it begins at.
 #[derive(Clone, Debug, PartialEq, Eq)]
