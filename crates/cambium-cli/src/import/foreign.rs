@@ -10,7 +10,7 @@
 
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -129,7 +129,11 @@ pub fn read_lmdb(path: &Path) -> Result<Status, Failure> {
 }
 
 fn refuse_damaged_lmdb(path: &Path) -> Result<(), Failure> {
-    let program = std::env::current_exe();
+    // The path of a program file that was replaced names nothing, or another version.
+    let program = match cfg!(target_os = "linux") {
+        true => Ok(PathBuf::from("/proc/self/exe")),
+        false => std::env::current_exe(),
+    };
     let program = program.map_err(|error| Failure::file(Path::new("cambium"), &error))?;
     let mut command = Command::new(&program);
     command

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -210,6 +210,39 @@ fn a_damaged_file_of_lmdb_is_refused() {
     let run = script(&place, "import --from lmdb:cut.mdb\nput oak Quercus\n");
     assert!(run.talk.contains("cut.mdb: damaged"), "{}", run.talk);
     assert_eq!(place.run(["count", "s"]).done(), "1\n");
+}
+
+#[test]
+fn lmdb_is_imported_after_the_program_file_was_removed() {
+    let place = Place::with_store();
+    fs::create_dir(place.path("env")).unwrap();
+    if !is_made(making::lmdb(
+        &place.path("env"),
+        &[("", 0, &[(b"oak", b"Quercus")])],
+    )) {
+        return;
+    }
+    // A process of its own copies: another test's child could hold a file open that this
+    // process writes, and a file that is open for writing cannot be started.
+    let program = place.path("cambium");
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_cambium"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    let mut shell = Command::new(&program)
+        .args(["shell", "s"])
+        .current_dir(place.path(""))
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    fs::remove_file(&program).unwrap();
+    let mut lines = shell.stdin.take().unwrap();
+    lines.write_all(b"import --from lmdb:env\n").unwrap();
+    drop(lines);
+    let run = Run::of(shell.wait_with_output().unwrap());
+    assert!(run.talk.contains("imported 1 entries"), "{}", run.talk);
 }
 
 /// Lines of a shell that goes on behind failures.
