@@ -131,7 +131,7 @@ fn log_structured(
 ///
 /// # Errors
 /// The library is missing, or its own words.
-pub fn lmdb(folder: &Path, databases: &[(&str, c_uint, Entries<'_>)]) -> Result<()> {
+pub fn lmdb(folder: &Path, databases: &[(impl AsRef<[u8]>, c_uint, Entries<'_>)]) -> Result<()> {
     const CREATE: c_uint = 0x4_0000;
     let functions = &lmdb::load()?.functions;
     let path = c_path(folder)?;
@@ -152,7 +152,8 @@ pub fn lmdb(folder: &Path, databases: &[(&str, c_uint, Entries<'_>)]) -> Result<
     let begun = unsafe { begin(environment.get(), no_parent, 0, &mut transaction) };
     functions.answer("txn_begin", begun)?;
     for (name, flags, entries) in databases {
-        let name = CString::new(*name).map_err(|error| Error::store("made", "open", error))?;
+        let name = CString::new(name.as_ref());
+        let name = name.map_err(|error| Error::store("made", "open", error))?;
         let (start, flags) = match name.is_empty() {
             true => (ptr::null(), 0),
             false => (name.as_ptr(), *flags | CREATE),

@@ -181,6 +181,33 @@ fn databases_of_lmdb_become_namespaces() {
 }
 
 #[test]
+fn a_database_of_lmdb_whose_name_is_not_utf8_is_imported() {
+    let place = Place::with_store();
+    fs::create_dir(place.path("env")).unwrap();
+    let made = making::lmdb(
+        &place.path("env"),
+        &[
+            (&b""[..], 0, &[(b"oak", b"Quercus")]),
+            (b"\xff\xfedb", 0, &[(b"elm", b"Ulmus")]),
+        ],
+    );
+    if !is_made(made) {
+        return;
+    }
+    import(&place, "lmdb:env", &[]).done();
+    assert_eq!(place.run(["scan", "s"]).done(), "oak\tQuercus\n");
+    let get = ["get", "s", "--namespace", "\u{fffd}\u{fffd}db", "elm"];
+    assert_eq!(place.run(get).done(), "Ulmus");
+    // Another name that reads the same as text.
+    let another: making::Entries<'_> = &[(b"elm", b"another")];
+    making::lmdb(&place.path("env"), &[(b"\xfe\xffdb", 0, another)]).unwrap();
+    let run = import(&place, "lmdb:env", &[]);
+    assert_eq!(run.status, Some(3), "{}", run.talk);
+    let named = "has the name of another one as text";
+    assert_eq!(run.talk.matches(named).count(), 1, "{}", run.talk);
+}
+
+#[test]
 fn a_damaged_file_of_lmdb_is_refused() {
     let place = Place::with_store();
     fs::create_dir(place.path("env")).unwrap();

@@ -1,7 +1,7 @@
 //! Reads an LMDB environment, as of one moment, beside programs that write it.
 
 use std::collections::BTreeSet;
-use std::ffi::{CString, c_int, c_uint};
+use std::ffi::{CStr, CString, c_int, c_uint};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
@@ -133,7 +133,7 @@ impl Reader {
 
     /// Opens the database without a name, and all that it names.
     fn find_databases(&mut self) -> Result<()> {
-        self.add(String::new(), ptr::null())?;
+        self.add(None)?;
         if self.parts.is_empty() {
             return Ok(());
         }
@@ -145,22 +145,25 @@ impl Reader {
             }
         }
         for name in names {
-            self.add(name.to_string_lossy().into_owned(), name.as_ptr())?;
+            self.add(Some(&name))?;
         }
         Ok(())
     }
 
     /// Opens a database, if there is one of this name.
-    fn add(&mut self, name: String, c_name: *const std::ffi::c_char) -> Result<()> {
+    fn add(&mut self, name: Option<&CStr>) -> Result<()> {
         let (functions, transaction) = (self.functions, self.transaction());
         let mut database = 0;
+        let c_name = name.map_or(ptr::null(), CStr::as_ptr);
         // SAFETY: a transaction of this thread; null, or a C string.
         let opened = unsafe { (functions.dbi_open)(transaction, c_name, 0, &mut database) };
         if opened == INCOMPATIBLE {
             return Ok(());
         }
         functions.answer("dbi_open", opened)?;
-        self.names.insert(name.clone().into_bytes());
+        let name = name.unwrap_or_default();
+        self.names.insert(name.to_bytes().to_vec());
+        let name = name.to_string_lossy().into_owned();
         let mut flags = 0;
         // SAFETY: as above, and a database of it.
         let asked = unsafe { (functions.dbi_flags)(transaction, database, &mut flags) };
@@ -168,6 +171,13 @@ impl Reader {
         if flags & SEVERAL_VALUES != 0 {
             self.unfit
                 .push(format!("database {name:?} keeps several values a key"));
+            return Ok(());
+        }
+        // Two names that are not UTF-8 can be one text.
+        if self.parts.contains(&name) {
+            self.unfit.push(format!(
+                "a database {name:?} has the name of another one as text"
+            ));
             return Ok(());
         }
         self.parts.push(name);
