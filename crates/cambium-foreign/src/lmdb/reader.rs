@@ -138,8 +138,13 @@ impl Reader {
             return Ok(());
         }
         let mut names = Vec::new();
+        // A damaged tree may repeat its pages without an end.
+        let most = self.entries("")?;
         self.start("", Step::First, false)?;
-        while let Some((key, value)) = self.step()? {
+        for _ in 0..most {
+            let Some((key, value)) = self.step()? else {
+                break;
+            };
             if value.len() == DATABASE_BYTES {
                 names.extend(CString::new(key));
             }
