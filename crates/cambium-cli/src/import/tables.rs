@@ -233,7 +233,7 @@ impl TableSource {
 
     /// The row's entry, or why it is left out; none for the row that comes again.
     fn taken(&mut self, rows: &Rows, key: &[u8]) -> Result<Option<Result<Item, String>>, Failure> {
-        let Some((class, sql)) = literal(rows.cell(0)) else {
+        let Some((class, sql)) = literal(key_of(rows)) else {
             return Ok(Some(Err("its key is NULL".to_string())));
         };
         if std::mem::take(&mut self.is_last_again) && self.last.as_deref() == Some(&sql) {
@@ -259,7 +259,7 @@ impl Source for TableSource {
             None => self.begin()?,
         };
         while rows.advance().map_err(|error| self.failed(error))? {
-            let key = bytes(rows.cell(0));
+            let key = bytes(key_of(&rows));
             match self.taken(&rows, &key)? {
                 None => {}
                 Some(Ok(item)) => {
@@ -298,6 +298,15 @@ impl Source for TableSource {
 
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The key of a row. SQLite holds -0.0 equal to 0.0, so their rows can alternate: both
+/// have the key 0.0.
+fn key_of(rows: &Rows) -> Cell<'_> {
+    match rows.cell(0) {
+        Cell::Real(real) => Cell::Real(real + 0.0),
+        cell => cell,
+    }
 }
 
 /// A key's class, and the key as SQL; none for NULL.

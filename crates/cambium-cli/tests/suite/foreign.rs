@@ -393,7 +393,9 @@ fn rows_of_sqlite_with_a_key_that_is_there_are_named_and_left_out() {
         CREATE TABLE padded (k TEXT PRIMARY KEY, v);
         INSERT INTO padded VALUES ('01', 'a'), ('1', 'b');
         CREATE TABLE names (k TEXT PRIMARY KEY, a, a_hex);
-        INSERT INTO names VALUES ('bytes', X'ff', 'q'), ('text', 'p', 'q');";
+        INSERT INTO names VALUES ('bytes', X'ff', 'q'), ('text', 'p', 'q');
+        CREATE VIEW zeros AS SELECT 0.0 AS k, 'a' AS v UNION ALL SELECT -0.0, 'b'
+            UNION ALL SELECT 0.0, 'c';";
     if !sqlite(&place, sql) {
         return;
     }
@@ -418,6 +420,7 @@ fn rows_of_sqlite_with_a_key_that_is_there_are_named_and_left_out() {
         left_out(&place, "names", 1, "\"a_hex\" in JSON"),
         "text\t{\"a\":\"p\",\"a_hex\":\"q\"}\n"
     );
+    assert_eq!(left_out(&place, "zeros", 2, same), "0.0\ta\n");
     let numbers = Place::with_integer_store();
     assert!(sqlite(&numbers, sql));
     assert_eq!(
