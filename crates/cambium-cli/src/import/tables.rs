@@ -8,9 +8,9 @@
 //!
 //! Several rows can have one key in the store: the key of a view may repeat, and SQLite
 //! tells the integer 1, the text '1' and the bytes x'31' apart. The import takes the
-//! first of them, names the others and leaves them out. Rows of one storage class and
-//! key are neighbours. A text or bytes that equal a key of an earlier class are found
-//! by a query.
+//! first of them that the store can have, names the others and leaves them out. Rows of
+//! one storage class and key are neighbours. A text or bytes that equal a key of an
+//! earlier class are found by a query.
 
 use std::path::{Path, PathBuf};
 
@@ -36,9 +36,9 @@ pub struct TableSource {
     keys: KeyKind,
     /// None until the first row is asked for.
     rows: Option<Rows>,
-    /// The key of the last row, as SQL.
+    /// The key of the last row that was taken, as SQL.
     last: Option<String>,
-    /// The first row comes again, since the import goes on behind it.
+    /// That row comes again, since the import goes on behind it.
     is_last_again: bool,
     /// The class of the first key; numbers where that is not known.
     lowest: Option<Class>,
@@ -182,23 +182,6 @@ impl TableSource {
         rows.map_err(|error| self.failed(error))
     }
 
-    /// Why a row of this key cannot be taken, if so.
-    fn refusal(
-        &self,
-        rows: &Rows,
-        class: Class,
-        sql: &str,
-        key: &[u8],
-    ) -> Result<Option<&'static str>, Failure> {
-        if self.keys == KeyKind::Integer && key.len() > 1 && key[0] == b'0' {
-            return Ok(Some("expected a decimal number without zeros in front"));
-        }
-        let is_there = self.last.as_deref() == Some(sql)
-            || self.lowest.is_some_and(|lowest| lowest < class)
-                && self.is_in_earlier_class(rows, class, key)?;
-        Ok(is_there.then_some("an earlier row has the same key"))
-    }
-
     /// Whether a key of an earlier storage class has these bytes in the store.
     fn is_in_earlier_class(&self, rows: &Rows, class: Class, key: &[u8]) -> Result<bool, Failure> {
         let text = std::str::from_utf8(key).unwrap_or_default();
@@ -231,24 +214,33 @@ impl TableSource {
         Ok(false)
     }
 
+    /// The row's entry, or why the store cannot have it.
+    fn entry(&self, rows: &Rows, key: &[u8]) -> Result<Item, String> {
+        if self.keys == KeyKind::Integer && key.len() > 1 && key[0] == b'0' {
+            return Err("expected a decimal number without zeros in front".to_string());
+        }
+        item(None, key.to_vec(), value(rows, &self.columns)?, self.keys)
+    }
+
     /// The row's entry, or why it is left out; none for the row that comes again.
     fn taken(&mut self, rows: &Rows, key: &[u8]) -> Result<Option<Result<Item, String>>, Failure> {
         let Some((class, sql)) = literal(key_of(rows)) else {
             return Ok(Some(Err("its key is NULL".to_string())));
         };
-        if std::mem::take(&mut self.is_last_again) && self.last.as_deref() == Some(&sql) {
+        let item = match self.entry(rows, key) {
+            Ok(item) => item,
+            Err(why) => return Ok(Some(Err(why))),
+        };
+        let is_last = self.last.as_deref() == Some(&sql);
+        if std::mem::take(&mut self.is_last_again) && is_last {
             return Ok(None);
         }
-        let refusal = self.refusal(rows, class, &sql, key)?;
-        self.lowest = self.lowest.or(Some(class));
-        self.last = Some(sql);
-        if let Some(refusal) = refusal {
-            return Ok(Some(Err(refusal.to_string())));
+        let lowest = *self.lowest.get_or_insert(class);
+        if is_last || lowest < class && self.is_in_earlier_class(rows, class, key)? {
+            return Ok(Some(Err("an earlier row has the same key".to_string())));
         }
-        let value = value(rows, &self.columns);
-        Ok(Some(value.and_then(|value| {
-            item(None, key.to_vec(), value, self.keys)
-        })))
+        self.last = Some(sql);
+        Ok(Some(Ok(item)))
     }
 }
 

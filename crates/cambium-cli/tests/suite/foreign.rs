@@ -394,6 +394,8 @@ fn rows_of_sqlite_with_a_key_that_is_there_are_named_and_left_out() {
         INSERT INTO padded VALUES ('01', 'a'), ('1', 'b');
         CREATE TABLE names (k TEXT PRIMARY KEY, a, a_hex);
         INSERT INTO names VALUES ('bytes', X'ff', 'q'), ('text', 'p', 'q');
+        CREATE VIEW repeated AS SELECT 'a' AS k, X'00' AS a, 'z' AS a_hex
+            UNION ALL SELECT 'a', 'good', 'z';
         CREATE VIEW zeros AS SELECT 0.0 AS k, 'a' AS v UNION ALL SELECT -0.0, 'b'
             UNION ALL SELECT 0.0, 'c';";
     if !sqlite(&place, sql) {
@@ -419,6 +421,11 @@ fn rows_of_sqlite_with_a_key_that_is_there_are_named_and_left_out() {
     assert_eq!(
         left_out(&place, "names", 1, "\"a_hex\" in JSON"),
         "text\t{\"a\":\"p\",\"a_hex\":\"q\"}\n"
+    );
+    // A row that is left out takes no key from a later one.
+    assert_eq!(
+        left_out(&place, "repeated", 1, "left out\n"),
+        "a\t{\"a\":\"good\",\"a_hex\":\"z\"}\n"
     );
     assert_eq!(left_out(&place, "zeros", 2, same), "0.0\ta\n");
     let numbers = Place::with_integer_store();
