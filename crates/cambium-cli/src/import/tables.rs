@@ -9,8 +9,8 @@
 //! Several rows can have one key in the store: the key of a view may repeat, and SQLite
 //! tells the integer 1, the text '1' and the bytes x'31' apart. The import takes the
 //! first of them that the store can have, names the others and leaves them out. Rows of
-//! one storage class and key are neighbours. A text or bytes that equal a key of an
-//! earlier class are found by a query.
+//! one storage class and key are neighbours. Where the keys have several classes, a
+//! temporary table of SQLite has those that were taken.
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +24,9 @@ use crate::import::foreign::item;
 use crate::import::position::Position;
 use crate::import::source::{Item, Source, elsewhere};
 use crate::progress::Meter;
+
+/// Keys that were taken, as the store has them.
+const TAKEN: &str = "temp.cambium_taken";
 
 /// A table, row by row.
 pub struct TableSource {
@@ -40,8 +43,8 @@ pub struct TableSource {
     last: Option<String>,
     /// That row comes again, since the import goes on behind it.
     is_last_again: bool,
-    /// The class of the first key; numbers where that is not known.
-    lowest: Option<Class>,
+    /// The lowest and the highest class of the keys, where they differ.
+    classes: Option<(Class, Class)>,
     left_out: u64,
 }
 
@@ -66,7 +69,7 @@ impl TableSource {
             rows: None,
             last: None,
             is_last_again: false,
-            lowest: None,
+            classes: None,
             left_out: 0,
         };
         source.refuse_utf16()?;
@@ -166,50 +169,82 @@ impl TableSource {
         Ok(())
     }
 
-    /// The key and the other columns, from the last row on.
-    fn begin(&self) -> Result<Rows, Failure> {
+    /// Runs a statement on the connection of others; whether it has a row.
+    fn run(&self, others: &Rows, sql: &str) -> Result<bool, Failure> {
+        let done = others.beside(sql).and_then(|mut rows| rows.advance());
+        done.map_err(|error| self.failed(error))
+    }
+
+    /// The rows from the last one on.
+    fn begin(&mut self) -> Result<Rows, Failure> {
+        // A transaction: all statements read one moment.
+        let mut all = Rows::of(&self.file, "BEGIN").map_err(|error| self.failed(error))?;
+        all.advance().map_err(|error| self.failed(error))?;
+        self.classes = self.classes_of(&all)?;
+        if self.classes.is_some() {
+            let columns = "(k BLOB PRIMARY KEY) WITHOUT ROWID";
+            self.run(&all, &format!("CREATE TABLE {TAKEN} {columns}"))?;
+            if let Some(last) = self.last.take() {
+                let mut earlier = self.select(&all, Some(("<", &last)))?;
+                while earlier.advance().map_err(|error| self.failed(error))? {
+                    self.taken(&earlier, &bytes(key_of(&earlier)))?;
+                }
+                self.last = Some(last);
+            }
+        }
+        self.is_last_again = self.last.is_some();
+        self.select(&all, self.last.as_deref().map(|last| (">=", last)))
+    }
+
+    /// The lowest and the highest class of the keys, if they differ.
+    fn classes_of(&self, others: &Rows) -> Result<Option<(Class, Class)>, Failure> {
+        let (key, table) = (&self.key, quoted(&self.table));
+        // Each of the two reads one entry where an index has the keys.
+        let ends = ["min", "max"].map(|end| format!("(SELECT {end}({key}) FROM main.{table})"));
+        let ends = others.beside(&format!("SELECT {}", ends.join(", ")));
+        let mut ends = ends.map_err(|error| self.failed(error))?;
+        ends.advance().map_err(|error| self.failed(error))?;
+        let class = |column| literal(ends.cell(column)).map(|(class, _)| class);
+        Ok(class(0)
+            .zip(class(1))
+            .filter(|(lowest, highest)| lowest < highest))
+    }
+
+    /// The key and the other columns of all rows, or of those on one side of a key.
+    fn select(&self, others: &Rows, side: Option<(&str, &str)>) -> Result<Rows, Failure> {
         let columns: Vec<String> = self.columns.iter().map(|name| quoted(name)).collect();
         let columns = [&[self.key.clone()][..], &columns].concat().join(", ");
         let (key, table) = (&self.key, quoted(&self.table));
-        let last = self.last.as_deref().map(operand);
-        let from = last.map_or(String::new(), |(last, _)| format!("WHERE {key} >= {last}"));
+        let side = side.map(|(side, of)| (side, operand(of)));
+        // The plus removes the affinity of a CAST, which would compare numbers as text.
+        let condition = side.map_or(String::new(), |(side, (of, _))| {
+            format!("WHERE {key} {side} +{of}")
+        });
         // A view may have 1 and 1.0, which are two keys and equal to SQLite.
-        let sql = format!("SELECT {columns} FROM {table} {from} ORDER BY {key}, typeof({key})");
-        let rows = Rows::of(&self.file, &sql).and_then(|rows| match last {
-            Some((_, Some(real))) => rows.bind_real(real).map(|()| rows),
+        let order = format!("ORDER BY {key}, typeof({key})");
+        let sql = format!("SELECT {columns} FROM main.{table} {condition} {order}");
+        let rows = others.beside(&sql).and_then(|rows| match side {
+            Some((_, (_, Some(real)))) => rows.bind_real(real).map(|()| rows),
             _ => Ok(rows),
         });
         rows.map_err(|error| self.failed(error))
     }
 
-    /// Whether a key of an earlier storage class has these bytes in the store.
-    fn is_in_earlier_class(&self, rows: &Rows, class: Class, key: &[u8]) -> Result<bool, Failure> {
-        let text = std::str::from_utf8(key).unwrap_or_default();
-        let integer = text.parse::<i64>().map(|number| number.to_string());
-        let real = text.parse::<f64>().map(text_of_real);
-        let mut equals = Vec::new();
-        if integer.is_ok_and(|number| number == text) {
-            equals.push(("integer", text.to_string()));
+    /// Whether a row of an earlier class has the key; if not, later classes will find it.
+    fn is_taken(&self, rows: &Rows, class: Class, key: &[u8]) -> Result<bool, Failure> {
+        let Some((lowest, highest)) = self.classes else {
+            return Ok(false);
+        };
+        let key = to_hex(key);
+        let find = format!("SELECT 1 FROM {TAKEN} WHERE k = X'{key}'");
+        if class > lowest && self.run(rows, &find)? {
+            return Ok(true);
         }
-        if real.is_ok_and(|real| real == text) {
-            equals.push(("real", text.to_string()));
-        }
-        if class == Class::Blob {
-            equals.push(("text", text_literal(key)));
-        }
-        for (kind, sql) in equals {
-            let (operand, real) = operand(&sql);
-            let (key, table) = (&self.key, quoted(&self.table));
-            let sql = format!(
-                "SELECT 1 FROM {table} WHERE {key} COLLATE BINARY = {operand} AND typeof({key}) = '{kind}'"
-            );
-            let found = rows.beside(&sql).and_then(|mut rows| {
-                real.map_or(Ok(()), |real| rows.bind_real(real))?;
-                rows.advance()
-            });
-            if found.map_err(|error| self.failed(error))? {
-                return Ok(true);
-            }
+        if class < highest {
+            self.run(
+                rows,
+                &format!("INSERT OR IGNORE INTO {TAKEN} VALUES (X'{key}')"),
+            )?;
         }
         Ok(false)
     }
@@ -232,11 +267,11 @@ impl TableSource {
             Err(why) => return Ok(Some(Err(why))),
         };
         let is_last = self.last.as_deref() == Some(&sql);
+        let is_taken = self.is_taken(rows, class, &item.key)?;
         if std::mem::take(&mut self.is_last_again) && is_last {
             return Ok(None);
         }
-        let lowest = *self.lowest.get_or_insert(class);
-        if is_last || lowest < class && self.is_in_earlier_class(rows, class, key)? {
+        if is_last || is_taken {
             return Ok(Some(Err("an earlier row has the same key".to_string())));
         }
         self.last = Some(sql);
@@ -277,9 +312,6 @@ impl Source for TableSource {
             return Err(elsewhere());
         };
         self.last = Some(key.clone());
-        self.is_last_again = true;
-        // Rows before the place may have been numbers.
-        self.lowest = Some(Class::Number);
         Ok(())
     }
 

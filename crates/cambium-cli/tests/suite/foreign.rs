@@ -78,10 +78,9 @@ fn kill_after_sync(mut command: Command) -> std::process::Child {
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stderr.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut lines = lines.map(Result::unwrap);
+    let line = lines.find(|line| line.contains("synced")).unwrap();
     assert!(line.contains("synced 10000 entries"), "{line}");
     _ = child.kill();
     child

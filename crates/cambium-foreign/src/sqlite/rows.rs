@@ -25,7 +25,8 @@ impl Rows {
         Rows::prepare(Rc::new(connection), sql)
     }
 
-    /// The rows of another statement of the same moment, if a row of this one is read.
+    /// The rows of another statement of the same connection: of the same moment, if a row of
+    /// this one is read or a transaction was begun.
     ///
     /// # Errors
     /// SQLite's own words.
