@@ -22,7 +22,7 @@ pub(crate) type KeyChecks = quick_cache::unsync::Cache<u64, u64>;
 /// Bytes that an entry of that cache takes, about.
 pub(crate) const KEY_CHECK_BYTES: u64 = 50;
 
-/// So many headers are read together.
+/// The most headers of one read.
 const HEADERS_TOGETHER: usize = 1024;
 
 /// Second hashes that were read from headers, by the ids of places.

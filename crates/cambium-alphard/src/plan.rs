@@ -129,8 +129,8 @@ impl Core {
         writer
     }
 
-    /// As [`Core::plan`] of one request; where there is no space, tombstones are let go as far
-    /// as they can, which is else the background's to do. The writer lock is let go for that:
+    /// Plans one request. Without space the writer does what is else the background's to do:
+    /// it lets tombstones go as far as it can, and cleans. The writer lock is let go for that:
     /// what was planned before is there to be written by anybody.
     fn plan_with_room<'a>(
         &'a self,
@@ -377,7 +377,7 @@ fn key_and_value(operation: &Operation) -> Result<(&[u8], Option<&[u8]>)> {
     }
 }
 
-/// How many of the first requests are planned together: those without conditions, of few bytes
+/// Counts the first requests that are planned together: those without conditions, of few bytes
 /// and of different keys.
 fn together(requests: &[&WriteRequest]) -> usize {
     if requests.len() < LEAST_PACKED {

@@ -414,7 +414,7 @@ impl Memtable {
         sorted.runs.iter().rev().cloned().collect()
     }
 
-    /// How many entries there are in `[from, to)`, and in all. Costs what [`Memtable::runs`]
+    /// Counts the entries in `[from, to)`, and all. Costs what [`Memtable::runs`]
     /// does, and two searches a run.
     pub fn count_between(&self, from: &[u8], to: &[u8]) -> (u64, u64) {
         let runs = self.runs();

@@ -168,7 +168,7 @@ impl Run {
         self.prefixes = prefixes.collect();
     }
 
-    /// How many entries there are in `[from, to)`.
+    /// Counts the entries in `[from, to)`.
     pub fn count_between(&self, from: &[u8], to: &[u8]) -> usize {
         let behind = self.before(to, Moment::MAX);
         behind.saturating_sub(self.before(from, Moment::MAX))

@@ -20,7 +20,7 @@ pub(crate) struct Counters {
     pub read: AtomicU64,
 }
 
-/// How much of a tree lies in a range.
+/// The part of a tree that lies in a range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreePart {
     /// Entries of write buffers, old versions and tombstones included.
@@ -107,8 +107,8 @@ impl Tree {
         }
     }
 
-    /// How much of the tree lies in `[from, to)`, about. Of a table at an end of the range
-    /// three blocks are read.
+    /// Estimates the part of the tree that lies in `[from, to)`. Reads three blocks of a table at
+    /// an end of the range.
     ///
     /// # Errors
     /// [`cambium_base::Error::Corruption`] and errors of reading.

@@ -351,7 +351,7 @@ impl Table {
         Ok(probe(&cursor))
     }
 
-    /// How many bytes of the file lie before the first entry at or after a key.
+    /// The bytes of the file before the first entry at or after a key.
     pub fn offset_of(self: &Arc<Self>, key: &[u8], blocks: &mut dyn BlockProvider) -> Result<u64> {
         let Descent::Came(handle, block) = self.descend(key, Moment::MAX, blocks)? else {
             return Ok(self.bytes);

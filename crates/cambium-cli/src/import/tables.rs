@@ -406,7 +406,7 @@ fn value(rows: &Rows, columns: &[String]) -> Result<Vec<u8>, String> {
     Ok(format!("{{{}}}", fields.join(",")).into_bytes())
 }
 
-/// What bytes of a column are called in JSON.
+/// The name that bytes of a column have in JSON.
 fn hex_name(column: &str, columns: &[String]) -> Result<String, String> {
     let name = format!("{column}_hex");
     match columns.contains(&name) {

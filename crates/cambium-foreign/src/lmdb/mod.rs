@@ -141,7 +141,7 @@ impl Functions {
 
 /// Bytes of a meta page that are read.
 const META_BYTES: usize = 152;
-/// Where a meta page has, in the byte order of the machine: a magic number, the bytes of
+/// Offsets in a meta page, in the byte order of the machine, of a magic number, the bytes of
 /// a page, the number of the last page, the transaction that wrote it.
 const MAGIC_AT: usize = 16;
 const PAGE_BYTES_AT: usize = 40;

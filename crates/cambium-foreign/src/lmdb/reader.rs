@@ -76,7 +76,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// How many entries the file says a part has.
+    /// The number of entries that a part has by the words of the file.
     ///
     /// # Errors
     /// LMDB's own words.

@@ -95,7 +95,7 @@ pub(super) fn link<R: NodeReader + ?Sized>(
     })
 }
 
-/// How many entries hang at an entry's value: one, or those of a sub-tree.
+/// The number of entries at an entry's value: one, or those of a sub-tree.
 pub(super) fn entries_at(reader: &dyn NodeReader, address: NodeAddress, bits: u64) -> Result<f64> {
     match link(reader, address, bits)? {
         Link::Document(_) => Ok(1.0),

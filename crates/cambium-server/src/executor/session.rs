@@ -58,7 +58,7 @@ pub struct Session {
     pub waiting: Option<Input>,
     /// Keys that were fetched for the next of them.
     pub fetched: Vec<Vec<u8>>,
-    /// How often that one has waited for a fetch.
+    /// The number of fetches that the first of them has waited for.
     pub fetches: usize,
     /// The command that a helper thread runs, and when its round began.
     pub job: Option<(&'static Command, Duration)>,
