@@ -281,9 +281,14 @@ impl Core {
         open: impl Fn(AlignedBuffer) -> Result<T>,
     ) -> Result<(T, bool)> {
         let error = match answer.and_then(&open) {
-            Err(error) if self.volume.is_mirrored() => error,
-            other => return other.map(|opened| (opened, true)),
+            Ok(opened) => return Ok((opened, true)),
+            Err(error) => error,
         };
+        // A close after a failure forgets entries that never came to the device.
+        self.check_open()?;
+        if !self.volume.is_mirrored() {
+            return Err(error);
+        }
         let mut members = self.volume.readable();
         let found = members.find_map(|member| {
             let again = self.volume.read_from(member, extent);

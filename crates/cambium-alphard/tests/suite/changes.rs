@@ -11,7 +11,11 @@ use cambium_api::{
     OptionValues, SequenceNumber, WriteBatch,
 };
 use cambium_io::Environment;
-use cambium_io::simulated::{Generator, SimulatedDisk};
+use cambium_io::simulated::{
+    ErrorNumber, Fault, FaultRule, Generator, OperationClass, SimulatedDisk,
+};
+use cambium_io::sync::schedule::Schedule;
+use cambium_io::sync::{scheduler, thread};
 use cambium_testkit::counted::Counted;
 use cambium_testkit::stores;
 
@@ -383,4 +387,43 @@ fn a_feed_reads_each_entry_once_and_of_a_deleted_one_a_block() {
         (done.bytes_read, done.writes, done.syncs),
         (200 * 512, 0, 0)
     );
+}
+
+/// A follower of a store whose writes fail, beside its close; answers what is damaged.
+fn follow_beside_a_close(seed: u64) -> Option<Error> {
+    let disk = SimulatedDisk::new(seed);
+    let store = create(&Environment::simulated(&disk, seed), &[]);
+    let put = |at: u8| store.put(&[at; 20], &[at; 100], Durability::Buffered);
+    (0..5).for_each(|at| _ = put(at).unwrap());
+    disk.inject(FaultRule {
+        class: OperationClass::Write,
+        nth: 1,
+        forever: true,
+        fault: Fault::Error(ErrorNumber::InputOutput),
+    });
+    let follower = store.clone();
+    let follower = thread::spawn(move || {
+        let mut feed = follower.changes(START, ChangeOptions::default()).ok()?;
+        loop {
+            match feed.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(error) => return Some(error),
+            }
+        }
+    });
+    _ = store.close();
+    follower
+        .join()
+        .unwrap()
+        .filter(|error| matches!(error, Error::Corruption { .. }))
+}
+
+#[test]
+fn a_follower_beside_a_close_that_fails_meets_no_damage() {
+    for seed in 0..200 {
+        let run = scheduler::run(Schedule::random(seed), move || follow_beside_a_close(seed));
+        let damage = run.outcome.unwrap();
+        assert!(damage.is_none(), "seed {seed}: {damage:?}");
+    }
 }
