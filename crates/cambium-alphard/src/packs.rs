@@ -26,7 +26,7 @@ const WORKSPACE_SHARE: u64 = 8;
 const FEW: u64 = 16;
 
 /// Most blocks and entries of a pack.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Most {
     blocks: u32,
     entries: u32,
@@ -70,7 +70,7 @@ impl Held {
 }
 
 /// All packs, guarded by the writer lock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Packs {
     most: Most,
     held: BTreeMap<u32, Held>,
@@ -113,21 +113,8 @@ impl Packs {
                 blocks: pack::most_blocks(block_bytes),
                 entries: pack::most_entries(block_bytes) as u32,
             },
-            held: BTreeMap::new(),
-            blocks: 0,
-            obsolete: 0,
-            short: 0,
-            urgent: BTreeSet::new(),
-            small: 0,
-            left: 0,
-            gained: 0,
-            unsettled: false,
-            pinned: None,
             are_off,
-            next_block: 0,
-            began: 0,
-            waste_before: 0,
-            walks: 0,
+            ..Packs::default()
         }
     }
 

@@ -188,9 +188,8 @@ impl Core {
         }
         // A pack is read once for all of its entries.
         wanted.sort_unstable_by_key(|(_, _, place, _)| place.block);
-        let places: Vec<(SlotKey, Place)> = (wanted.iter())
-            .map(|(_, slot, place, _)| (*slot, *place))
-            .collect();
+        let places = wanted.iter().map(|(_, slot, place, _)| (*slot, *place));
+        let places: Vec<(SlotKey, Place)> = places.collect();
         let entries = self.read_entries(&places)?;
         for ((number, _, place, since), entry) in wanted.into_iter().zip(entries) {
             let entry = entry?;

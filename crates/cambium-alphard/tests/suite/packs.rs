@@ -79,7 +79,7 @@ fn keys_that_are_read_together_read_each_pack_once() {
     }
     let reads = number(&*store, "device_reads");
     assert!(reads <= COUNT / 20, "{reads}");
-    // What is written over is compared by the headers of the packs.
+    // A write over a key compares it with the table in the header of its pack.
     let mut batch = WriteBatch::new();
     keys.iter().for_each(|key| _ = batch.delete(key));
     store.write(batch, Durability::Synced).unwrap();

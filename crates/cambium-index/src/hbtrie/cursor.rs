@@ -83,7 +83,7 @@ impl Cursor {
     /// sub-trees beside the way.
     ///
     /// # Errors
-    /// What the reader answers; `Corruption`.
+    /// Errors of the reader; `Corruption`.
     pub fn share_before(&self, reader: &dyn NodeReader) -> Result<f64> {
         if self.place == Place::BehindLast {
             return Ok(1.0);

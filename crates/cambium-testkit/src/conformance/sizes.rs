@@ -32,7 +32,7 @@ fn sizes_of_ranges(bench: &Bench) -> Outcome {
 /// bytes; answers the bytes of each entry.
 ///
 /// # Errors
-/// What the store answers.
+/// Errors of the store.
 pub fn write_random_values(
     store: &dyn Engine,
     key: &dyn Fn(u64) -> Vec<u8>,
@@ -64,7 +64,7 @@ pub fn write_random_values(
 /// less than 64 bytes.
 ///
 /// # Errors
-/// What does not hold.
+/// The first promise that the store breaks.
 pub fn check_sizes(store: &dyn Engine, key: &dyn Fn(u64) -> Vec<u8>, lengths: &[u64]) -> Outcome {
     let count = lengths.len() as u64;
     let size = |from: u64, to: u64| {
