@@ -13,7 +13,7 @@ use cambium_index::BucketMap;
 
 use crate::bucket::Bucket;
 use crate::core::Core;
-use crate::read::Pin;
+use crate::read::{Candidate, Pin};
 use crate::seeded_bug::SeededBug;
 use crate::table::Table;
 
@@ -88,11 +88,8 @@ impl Core {
                 pieces.reverse();
             }
             for (piece, slots) in pieces {
-                let mut found = self.keys_of_piece(&table, piece, slots)?;
-                if direction == Direction::Reverse {
-                    found.reverse();
-                }
-                keys.append(&mut found);
+                let missing = limit - keys.len();
+                keys.append(&mut self.keys_of_piece(&table, (piece, slots), direction, missing)?);
                 if keys.len() >= limit {
                     keys.truncate(limit);
                     let end = keys[limit - 1];
@@ -107,33 +104,62 @@ impl Core {
         Ok((keys, None))
     }
 
-    /// The keys of some slots of a piece that have or had an entry.
+    /// The first `limit` keys of some slots of a piece that have an entry, in the order of
+    /// `direction`, and those among them that had one.
     fn keys_of_piece(
         &self,
         table: &Table,
-        piece: usize,
-        slots: std::ops::Range<usize>,
+        (piece, slots): (usize, std::ops::Range<usize>),
+        direction: Direction,
+        limit: usize,
     ) -> Result<Vec<u64>> {
         if !table.piece(piece).may_have_entries() {
             return Ok(Vec::new());
         }
         table.load_piece(piece)?;
-        let (first, last) = (slots.start, slots.end - 1);
-        let [first, last] = [first, last].map(|slot| table.key_of(piece, slot));
+        let [mut first, mut last] =
+            [slots.start, slots.end - 1].map(|slot| table.key_of(piece, slot));
         let state = table.piece(piece);
-        let mut keys: Vec<u64> = state
+        let live = state
             .live(slots, 1)
-            .map(|(slot, _)| table.key_of(piece, slot))
-            .collect();
+            .map(|(slot, _)| table.key_of(piece, slot));
+        let mut keys: Vec<u64> = match direction {
+            Direction::Forward => live.take(limit).collect(),
+            Direction::Reverse => live.rev().take(limit).collect(),
+        };
         drop(state);
+        if let Some(&end) = keys.last().filter(|_| keys.len() == limit) {
+            match direction {
+                Direction::Forward => last = end,
+                Direction::Reverse => first = end,
+            }
+        }
         // Keys that went since the cursor's moment.
         let old = self.history.keys_between(first, last);
         if !old.is_empty() {
             keys.extend(old);
             keys.sort_unstable();
             keys.dedup();
+            if direction == Direction::Reverse {
+                keys.reverse();
+            }
         }
         Ok(keys)
+    }
+
+    /// Of keys that have or had an entry, those that had one at a moment. The index tells, and
+    /// no entry is read: a key that was changed since has its old version in the history.
+    fn retain_seen(&self, keys: &mut Vec<u64>, at: u64) -> Result<()> {
+        let mut seen = Vec::with_capacity(keys.len());
+        for &key in &*keys {
+            let is_there = matches!(self.candidate(key)?, Candidate::At(_));
+            let before = self.history.version_at(key, at);
+            if before.map_or(is_there, |old| old.is_some()) {
+                seen.push(key);
+            }
+        }
+        *keys = seen;
+        Ok(())
     }
 }
 
@@ -145,7 +171,8 @@ pub(crate) struct IntegerCursor {
     bounds: Option<(u64, u64)>,
     /// What is left to look through.
     rest: Option<(u64, u64)>,
-    ready: VecDeque<(u64, Value)>,
+    /// The next keys, without values where keys alone were asked for.
+    ready: VecDeque<(u64, Option<Value>)>,
     last: Option<u64>,
     batch: usize,
 }
@@ -172,20 +199,33 @@ impl IntegerCursor {
         Ok(cursor)
     }
 
-    fn fill(&mut self) -> Result<()> {
+    /// Makes the next keys ready, with their values or without.
+    fn fill(&mut self, with_values: bool) -> Result<()> {
         let core = self.pin.core.clone();
         while let Some(bounds) = self.rest.filter(|_| self.ready.is_empty()) {
-            let (keys, next) = core.candidate_keys(bounds, self.direction, self.batch)?;
+            let (mut keys, next) = core.candidate_keys(bounds, self.direction, self.batch)?;
             self.batch = (self.batch * 2).min(LARGEST_BATCH);
-            let entries = core.read_versions(&keys, self.pin.sequence)?;
-            let found = keys.into_iter().zip(entries);
-            self.ready
-                .extend(found.filter_map(|(key, entry)| Some((key, entry?.value))));
+            match with_values {
+                true => self.read(keys)?,
+                false => {
+                    core.retain_seen(&mut keys, self.pin.sequence)?;
+                    self.ready.extend(keys.into_iter().map(|key| (key, None)));
+                }
+            }
             self.rest = next.map(|next| match self.direction {
                 Direction::Forward => (next, bounds.1),
                 Direction::Reverse => (bounds.0, next),
             });
         }
+        Ok(())
+    }
+
+    /// Makes keys ready that have values at the cursor's moment.
+    fn read(&mut self, keys: Vec<u64>) -> Result<()> {
+        let entries = self.pin.core.read_versions(&keys, self.pin.sequence)?;
+        let found = keys.into_iter().zip(entries);
+        self.ready
+            .extend(found.filter_map(|(key, entry)| Some((key, Some(entry?.value)))));
         Ok(())
     }
 }
@@ -198,10 +238,15 @@ impl Cursor for IntegerCursor {
 
     fn next(&mut self) -> Result<Option<Entry>> {
         self.pin.core.check_open()?;
-        if self.ready.is_empty() {
-            self.fill()?;
+        if let Some((_, None)) = self.ready.front() {
+            // Keys alone were asked for before.
+            let keys = self.ready.drain(..).map(|(key, _)| key).collect();
+            self.read(keys)?;
         }
-        let Some((key, value)) = self.ready.pop_front() else {
+        if self.ready.is_empty() {
+            self.fill(true)?;
+        }
+        let Some((key, Some(value))) = self.ready.pop_front() else {
             return Ok(None);
         };
         self.last = Some(key);
@@ -209,6 +254,18 @@ impl Cursor for IntegerCursor {
             key: key_bytes(key),
             value,
         }))
+    }
+
+    fn next_key(&mut self) -> Result<Option<Value>> {
+        self.pin.core.check_open()?;
+        if self.ready.is_empty() {
+            self.fill(false)?;
+        }
+        let Some((key, _)) = self.ready.pop_front() else {
+            return Ok(None);
+        };
+        self.last = Some(key);
+        Ok(Some(key_bytes(key)))
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {

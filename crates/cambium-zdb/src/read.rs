@@ -6,6 +6,7 @@
 //! [`crate::history`] kept.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use cambium_base::{Result, Value};
@@ -19,6 +20,9 @@ use crate::data_file::ReadEntry;
 use crate::options::Keys;
 use crate::seeded_bug::SeededBug;
 use crate::table::{Location, SlotHome};
+
+/// Entries that lie within so many bytes are read together.
+const LONGEST_STRETCH: u64 = 64 << 10;
 
 /// What a lookup without I/O on entries found.
 pub(crate) enum Candidate {
@@ -158,32 +162,39 @@ impl Core {
             backend: self.tuning.backend,
             depth: self.tuning.batch,
         };
-        let requests = wanted
-            .iter()
-            .enumerate()
-            .map(|(tag, (_, location))| ReadRequest {
-                file: location.file.log.file().clone(),
-                offset: location.position,
-                buffer: AlignedBuffer::new(self.tuning.read_guess_bytes, 8),
+        let stretches = self.stretches(&wanted);
+        let requests = stretches.iter().enumerate().map(|(tag, stretch)| {
+            let (_, first) = &wanted[stretch.start];
+            let (_, last) = &wanted[stretch.end - 1];
+            let bytes = (last.position - first.position) as usize + self.tuning.read_guess_bytes;
+            ReadRequest {
+                file: first.file.log.file().clone(),
+                offset: first.position,
+                buffer: AlignedBuffer::new(bytes, 8),
                 tag: tag as u64,
-            });
+            }
+        });
         let mut again = Vec::new();
         let file_system = &self.environment.file_system;
         cambium_io::read_all_kept(file_system, options, requests, |completion| {
-            let (place, location) = &wanted[completion.tag as usize];
-            let count = completion.result?;
-            let Location { file, position, .. } = location;
-            match file.log.parse(*position, &completion.buffer[..count])? {
-                Parsed::NeedsBytes(..) => again.push(*place),
-                Parsed::Complete(record) => {
-                    let entry = file.entry_of(record, *position, keys[*place])?;
-                    self.counters.entry_reads.fetch_add(1, Ordering::Relaxed);
-                    if entry.sequence.0 <= at {
-                        self.cache.put(file, *position, &entry);
-                        self.keep_cached(location, keys[*place], &entry);
-                        answers[*place] = Some(entry);
-                    } else {
-                        again.push(*place);
+            let read = &completion.buffer[..completion.result?];
+            let stretch = &wanted[stretches[completion.tag as usize].clone()];
+            let begin = stretch[0].1.position;
+            for (place, location) in stretch {
+                let Location { file, position, .. } = location;
+                let bytes = read.get((position - begin) as usize..).unwrap_or_default();
+                match file.log.parse(*position, bytes)? {
+                    Parsed::NeedsBytes(..) => again.push(*place),
+                    Parsed::Complete(record) => {
+                        let entry = file.entry_of(record, *position, keys[*place])?;
+                        self.counters.entry_reads.fetch_add(1, Ordering::Relaxed);
+                        if entry.sequence.0 <= at {
+                            self.cache.put(file, *position, &entry);
+                            self.keep_cached(location, keys[*place], &entry);
+                            answers[*place] = Some(entry);
+                        } else {
+                            again.push(*place);
+                        }
                     }
                 }
             }
@@ -193,6 +204,26 @@ impl Core {
             answers[place] = self.read_version(keys[place], Some(at))?;
         }
         Ok(())
+    }
+
+    /// Joins sorted locations whose reads overlap, or follow each other, to stretches that one
+    /// read each brings.
+    fn stretches(&self, sorted: &[(usize, Location)]) -> Vec<Range<usize>> {
+        let guess = self.tuning.read_guess_bytes as u64;
+        let mut stretches: Vec<Range<usize>> = Vec::new();
+        for (at, (_, location)) in sorted.iter().enumerate() {
+            let joins = |stretch: &Range<usize>| {
+                let (first, before) = (&sorted[stretch.start].1, &sorted[at - 1].1);
+                first.file.file.number == location.file.file.number
+                    && location.position <= before.position + guess
+                    && location.position - first.position <= LONGEST_STRETCH
+            };
+            match stretches.last_mut().filter(|stretch| joins(stretch)) {
+                Some(stretch) => stretch.end = at + 1,
+                None => stretches.push(at..at + 1),
+            }
+        }
+        stretches
     }
 
     /// Begins a snapshot of what is visible now.

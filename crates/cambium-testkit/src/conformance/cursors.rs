@@ -50,9 +50,37 @@ fn expect_scan(reader: &dyn Reader, entries: &Plain, range: &KeyRange) -> Outcom
     for direction in [Direction::Forward, Direction::Reverse] {
         let found = drain(reader.scan(range, direction).or_fail("scan")?)?;
         let wanted = expected_scan(entries, range, direction);
+        expect_keys(reader.scan(range, direction).or_fail("scan")?, &wanted)?;
         expect(&format!("scan {direction:?} of {range:?}"), found, wanted)?;
     }
     Ok(())
+}
+
+/// Reads keys alone, and each third one with its value.
+fn expect_keys(mut cursor: Box<dyn Cursor>, wanted: &Pairs) -> Outcome {
+    for (at, (key, value)) in wanted.iter().enumerate() {
+        let found = match at % 3 {
+            2 => cursor.next().or_fail("next")?.map(|entry| {
+                let is_same = entry.value == value[..];
+                (entry.key, is_same)
+            }),
+            _ => cursor
+                .next_key()
+                .or_fail("next_key")?
+                .map(|key| (key, true)),
+        };
+        let found = found.map(|(key, is_same)| (key.to_vec(), is_same));
+        expect(
+            "a key, and whether its value is right",
+            found,
+            Some((key.clone(), true)),
+        )?;
+    }
+    expect(
+        "the end of keys",
+        cursor.next_key().or_fail("next_key")?,
+        None,
+    )
 }
 
 fn scan_bounds(bench: &Bench) -> Outcome {

@@ -95,7 +95,7 @@ impl Piece {
         &self,
         slots: Range<usize>,
         step: usize,
-    ) -> impl Iterator<Item = (usize, u64)> + '_ {
+    ) -> impl DoubleEndedIterator<Item = (usize, u64)> + '_ {
         self.slots.iter().flat_map(move |all| {
             let slots = slots.clone().step_by(step);
             slots.filter_map(|slot| match all.get(slot) {
