@@ -27,6 +27,8 @@ use cambium_base::{Error, Result, SequenceNumber};
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard};
 
+use crate::expiry::UnixMillis;
+
 /// Bytes of keys that an engine remembers of recent writes.
 pub const MOST_BYTES: usize = 4 << 20;
 /// Recent writes are remembered, and forgotten, in pieces of so many bytes.
@@ -55,6 +57,8 @@ pub struct ReadSet {
     keys: BTreeSet<Vec<u8>>,
     ranges: Vec<Range>,
     names: BTreeMap<u16, String>,
+    /// Of the entries that were read, the first that expires.
+    first_expiry: Option<(UnixMillis, Vec<u8>)>,
 }
 
 /// From the first full key to the second, exclusive; `None` is open.
@@ -72,6 +76,25 @@ impl ReadSet {
     /// Gives a namespace's number the name that errors use.
     pub fn name(&mut self, namespace: u16, name: &str) {
         self.names.insert(namespace, name.to_string());
+    }
+
+    /// Of the entries that were read, the first that expires, by its full key.
+    pub fn expires(&mut self, first: Option<(UnixMillis, Vec<u8>)>) {
+        self.first_expiry = first;
+    }
+
+    /// An entry that was there when it was read must be there still.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if one has expired.
+    pub fn check_expiry(&self, now: UnixMillis) -> Result<()> {
+        match &self.first_expiry {
+            Some((moment, key)) if *moment <= now => {
+                let conflict = self.key_conflict(key);
+                Err(Error::Conflict { conflict })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Adds a key, by its full name.

@@ -135,6 +135,12 @@ pub trait Snapshot: Reader {
         _ = name;
         Ok(None)
     }
+
+    /// Of the entries that were read from it, in any namespace, the first that expires: its
+    /// moment, and its full key ([`crate::conflicts`]).
+    fn first_expiry(&self) -> Option<(UnixMillis, Vec<u8>)> {
+        None
+    }
 }
 
 /// An open store.

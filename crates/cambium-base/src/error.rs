@@ -247,7 +247,7 @@ impl fmt::Display for Conflict {
             Conflict::Key { namespace, key } => {
                 write!(f, "key {}", key.escape_ascii())?;
                 within(f, namespace)?;
-                write!(f, " was written after the transaction read it")
+                write!(f, " was changed after the transaction read it")
             }
             Conflict::Range {
                 namespace,

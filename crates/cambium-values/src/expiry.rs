@@ -1,12 +1,14 @@
-//! The clock of entries, and the marker's word on whether a store has expiring ones.
+//! The clock of entries, the marker's word on whether a store has expiring ones, and which
+//! entry that was read from a snapshot expires first.
 
 use std::path::PathBuf;
 
+use cambium_api::conflicts::full_key;
 use cambium_api::{Expiry, UnixMillis};
 use cambium_base::Result;
 use cambium_io::Environment;
-use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use cambium_io::sync::{Mutex, lock};
 use cambium_storage::marker::{read_marker, write_marker};
 
 /// No entry is known to expire.
@@ -112,5 +114,41 @@ impl ExpiryClock {
     /// Nothing is known any more: other entries have come back.
     pub fn forget(&self) {
         self.earliest.store(0, Ordering::Release);
+    }
+}
+
+/// Of the entries that were read from a snapshot, the first that expires. Readers whose
+/// entries do not expire pay nothing for it.
+#[derive(Debug)]
+pub(crate) struct FirstExpiry {
+    /// Its moment; most readers need not look at the key.
+    moment: AtomicU64,
+    entry: Mutex<Option<(UnixMillis, Vec<u8>)>>,
+}
+
+impl Default for FirstExpiry {
+    fn default() -> Self {
+        FirstExpiry {
+            moment: AtomicU64::new(NEVER),
+            entry: Mutex::default(),
+        }
+    }
+}
+
+impl FirstExpiry {
+    /// An entry was read that is there until a moment.
+    pub fn note(&self, moment: UnixMillis, namespace: u16, key: &[u8]) {
+        if moment.0 >= self.moment.fetch_min(moment.0, Ordering::AcqRel) {
+            return;
+        }
+        let mut entry = lock(&self.entry);
+        if entry.as_ref().is_none_or(|(known, _)| moment < *known) {
+            *entry = Some((moment, full_key(namespace, key)));
+        }
+    }
+
+    /// The moment and the full key of that entry.
+    pub fn entry(&self) -> Option<(UnixMillis, Vec<u8>)> {
+        lock(&self.entry).clone()
     }
 }

@@ -11,6 +11,7 @@ use cambium_base::{Error, Result, SequenceNumber, Value};
 use cambium_io::cache::Block;
 use cambium_storage::compression::{Compression, Packed};
 
+use crate::expiry::FirstExpiry;
 use crate::form::{self, Form};
 use crate::store::Shared;
 
@@ -151,35 +152,95 @@ impl Shared {
     }
 }
 
+/// The wall clock's moment of a snapshot or cursor.
+#[derive(Clone)]
+pub(crate) struct Moment {
+    now: UnixMillis,
+    /// What a snapshot's readers note of its entries: all of a snapshot's namespaces share it.
+    first: Option<(Arc<FirstExpiry>, u16)>,
+}
+
+impl Moment {
+    /// Of a cursor that belongs to no snapshot.
+    pub fn of_cursor(now: UnixMillis) -> Self {
+        Moment { now, first: None }
+    }
+
+    /// An entry that has not expired was read.
+    fn note(&self, key: &[u8], form: Form) {
+        if let (Some(moment), Some((first, namespace))) = (form.expires, &self.first) {
+            first.note(moment, *namespace, key);
+        }
+    }
+}
+
 /// A snapshot of an engine, with its moment.
 pub(crate) struct FormedSnapshot {
-    pub shared: Arc<Shared>,
-    pub inner: Arc<dyn Snapshot>,
-    pub moment: UnixMillis,
+    shared: Arc<Shared>,
+    inner: Arc<dyn Snapshot>,
+    now: UnixMillis,
+    first: Arc<FirstExpiry>,
+}
+
+impl FormedSnapshot {
+    /// Above an engine's snapshot, at a moment.
+    pub fn new(shared: &Arc<Shared>, inner: Arc<dyn Snapshot>, now: UnixMillis) -> Self {
+        FormedSnapshot {
+            shared: shared.clone(),
+            inner,
+            now,
+            first: Arc::default(),
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment {
+            now: self.now,
+            first: Some((self.first.clone(), self.namespace_number())),
+        }
+    }
+
+    /// An entry was read that may expire.
+    fn note(&self, key: &[u8], stored: &Value) -> Result<()> {
+        if self.shared.expiry.is_used() {
+            let form = self.shared.form_of(key, stored)?;
+            if !self.shared.has_expired(form, Some(self.now)) {
+                self.moment().note(key, form);
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Reader for FormedSnapshot {
     fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         match self.inner.get(key)? {
-            Some(stored) => self.shared.decode(key, stored, Some(self.moment)),
+            Some(stored) => {
+                self.note(key, &stored)?;
+                self.shared.decode(key, stored, Some(self.now))
+            }
             None => Ok(None),
         }
     }
 
     fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
         let stored = self.inner.multi_get(keys)?;
-        self.shared.decode_all(keys, stored, Some(self.moment))
+        for (key, stored) in keys.iter().zip(&stored) {
+            stored
+                .iter()
+                .try_for_each(|stored| self.note(key, stored))?;
+        }
+        self.shared.decode_all(keys, stored, Some(self.now))
     }
 
     fn expires_at(&self, key: &[u8]) -> Result<Option<UnixMillis>> {
         let stored = self.inner.get(key)?;
-        self.shared
-            .expiry_of(key, stored.as_ref(), Some(self.moment))
+        self.shared.expiry_of(key, stored.as_ref(), Some(self.now))
     }
 
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
         let cursor = self.inner.scan(range, direction)?;
-        Ok(FormedCursor::above(&self.shared, cursor, self.moment))
+        Ok(FormedCursor::above(&self.shared, cursor, self.moment()))
     }
 
     fn iterate(
@@ -188,7 +249,7 @@ impl Reader for FormedSnapshot {
         resume: Option<&ResumeToken>,
     ) -> Result<Box<dyn Cursor>> {
         let cursor = self.inner.iterate(order, resume)?;
-        Ok(FormedCursor::above(&self.shared, cursor, self.moment))
+        Ok(FormedCursor::above(&self.shared, cursor, self.moment()))
     }
 }
 
@@ -208,14 +269,17 @@ impl Snapshot for FormedSnapshot {
     fn namespace(&self, name: &str) -> Result<Option<Arc<dyn Snapshot>>> {
         let snapshot = self.inner.namespace(name)?;
         Ok(snapshot.map(|inner| {
-            let shared = self.shared.clone();
-            let moment = self.moment;
             Arc::new(FormedSnapshot {
-                shared,
+                shared: self.shared.clone(),
                 inner,
-                moment,
+                now: self.now,
+                first: self.first.clone(),
             }) as Arc<dyn Snapshot>
         }))
+    }
+
+    fn first_expiry(&self) -> Option<(UnixMillis, Vec<u8>)> {
+        self.first.entry()
     }
 }
 
@@ -228,7 +292,7 @@ pub(crate) struct FormedCursor {
 /// Takes the form off the values that a cursor passes.
 struct Decoder {
     shared: Arc<Shared>,
-    moment: UnixMillis,
+    moment: Moment,
     /// Entries that the cursor sees may expire.
     may_expire: bool,
     /// The moment at which the last one does.
@@ -237,11 +301,7 @@ struct Decoder {
 
 impl FormedCursor {
     /// Above an engine's cursor.
-    pub fn above(
-        shared: &Arc<Shared>,
-        inner: Box<dyn Cursor>,
-        moment: UnixMillis,
-    ) -> Box<dyn Cursor> {
+    pub fn above(shared: &Arc<Shared>, inner: Box<dyn Cursor>, moment: Moment) -> Box<dyn Cursor> {
         let decoder = Decoder {
             shared: shared.clone(),
             moment,
@@ -278,10 +338,11 @@ impl Decoder {
     fn decode(&mut self, key: &[u8], stored: &Value) -> Result<Option<Value>> {
         let form = self.shared.form_of(key, stored)?;
         self.expires = form.expires;
-        match self.shared.has_expired(form, Some(self.moment)) {
-            true => Ok(None),
-            false => self.shared.body_once(key, stored, form).map(Some),
+        if self.shared.has_expired(form, Some(self.moment.now)) {
+            return Ok(None);
         }
+        self.moment.note(key, form);
+        self.shared.body_once(key, stored, form).map(Some)
     }
 }
 
@@ -289,7 +350,7 @@ impl Cursor for FormedCursor {
     fn another(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
         let cursor = self.inner.another(range, direction)?;
         let Decoder { shared, moment, .. } = &self.decoder;
-        Ok(FormedCursor::above(shared, cursor, *moment))
+        Ok(FormedCursor::above(shared, cursor, moment.clone()))
     }
 
     fn next(&mut self) -> Result<Option<Entry>> {
@@ -328,8 +389,9 @@ impl Cursor for FormedCursor {
         }
         while let Some(Entry { key, value }) = self.inner.next()? {
             let form = self.decoder.shared.form_of(&key, &value)?;
-            let moment = self.decoder.moment;
-            if !self.decoder.shared.has_expired(form, Some(moment)) {
+            let moment = &self.decoder.moment;
+            if !self.decoder.shared.has_expired(form, Some(moment.now)) {
+                moment.note(&key, form);
                 return Ok(Some(key));
             }
         }

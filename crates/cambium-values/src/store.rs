@@ -23,7 +23,7 @@ use crate::decompressed::Decompressed;
 use crate::dictionary::StoreDictionary;
 use crate::expiry::ExpiryClock;
 use crate::form::{self, Encoder};
-use crate::read::{FormedCursor, FormedSnapshot};
+use crate::read::{FormedCursor, FormedSnapshot, Moment};
 use crate::sweep::Sweep;
 
 /// Merges of one key wait for each other in one of so many places.
@@ -205,7 +205,11 @@ impl Reader for FormedStore {
     fn scan(&self, range: &KeyRange, direction: Direction) -> Result<Box<dyn Cursor>> {
         let moment = self.shared.expiry.now();
         let cursor = self.inner.scan(range, direction)?;
-        Ok(FormedCursor::above(&self.shared, cursor, moment))
+        Ok(FormedCursor::above(
+            &self.shared,
+            cursor,
+            Moment::of_cursor(moment),
+        ))
     }
 
     fn iterate(
@@ -215,7 +219,11 @@ impl Reader for FormedStore {
     ) -> Result<Box<dyn Cursor>> {
         let moment = self.shared.expiry.now();
         let cursor = self.inner.iterate(order, resume)?;
-        Ok(FormedCursor::above(&self.shared, cursor, moment))
+        Ok(FormedCursor::above(
+            &self.shared,
+            cursor,
+            Moment::of_cursor(moment),
+        ))
     }
 }
 
@@ -263,6 +271,7 @@ impl Engine for FormedStore {
     }
 
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
+        reads.check_expiry(self.shared.expiry.now())?;
         self.inner.check_unchanged(reads)
     }
 
@@ -292,11 +301,9 @@ impl Engine for FormedStore {
     }
 
     fn snapshot(&self) -> Result<Arc<dyn Snapshot>> {
-        Ok(Arc::new(FormedSnapshot {
-            moment: self.shared.expiry.now(),
-            inner: self.inner.snapshot()?,
-            shared: self.shared.clone(),
-        }))
+        let now = self.shared.expiry.now();
+        let inner = self.inner.snapshot()?;
+        Ok(Arc::new(FormedSnapshot::new(&self.shared, inner, now)))
     }
 
     fn changes(
@@ -328,11 +335,9 @@ impl Engine for FormedStore {
     }
 
     fn named_snapshot(&self, name: &str) -> Result<Arc<dyn Snapshot>> {
-        Ok(Arc::new(FormedSnapshot {
-            moment: self.shared.expiry.now(),
-            inner: self.inner.named_snapshot(name)?,
-            shared: self.shared.clone(),
-        }))
+        let now = self.shared.expiry.now();
+        let inner = self.inner.named_snapshot(name)?;
+        Ok(Arc::new(FormedSnapshot::new(&self.shared, inner, now)))
     }
 
     fn drop_named_snapshot(&self, name: &str) -> Result<()> {

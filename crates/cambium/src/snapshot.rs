@@ -39,6 +39,11 @@ impl Snapshot {
         }
     }
 
+    /// True of a snapshot of that store, in whichever of its namespaces.
+    pub(crate) fn is_of(&self, store: &OpenStore) -> bool {
+        store.is_part_of(&self.store)
+    }
+
     /// The last write it sees: of two snapshots, the greater one is the later one.
     pub fn sequence(&self) -> SequenceNumber {
         self.snapshot.sequence()

@@ -33,6 +33,13 @@ pub(crate) struct OpenStore {
     pub(crate) environment: Environment,
 }
 
+impl OpenStore {
+    /// True of handles of one store, in whichever of its namespaces.
+    pub(crate) fn is_part_of(&self, other: &OpenStore) -> bool {
+        Arc::ptr_eq(&self.starving, &other.starving)
+    }
+}
+
 impl Drop for OpenStore {
     fn drop(&mut self) {
         if self.parent.is_none() {

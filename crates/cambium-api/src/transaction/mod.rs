@@ -62,7 +62,7 @@ pub struct TransactionView {
 
 /// A place in a transaction that [`TransactionView::roll_back_to`] comes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Savepoint(usize);
+pub struct Savepoint(u64);
 
 struct Shared {
     engine: Arc<dyn Engine>,
@@ -192,8 +192,8 @@ impl Transaction {
     /// begun with. A transaction without writes answers its snapshot's sequence number.
     ///
     /// # Errors
-    /// `Conflict` if a key or range that was read was changed since; otherwise as of
-    /// [`Engine::write`]. Nothing is written then.
+    /// `Conflict` if a key or range that was read was changed since, or an entry that was read
+    /// has expired; otherwise as of [`Engine::write`]. Nothing is written then.
     pub fn commit(self) -> Result<SequenceNumber> {
         let durability = self.durability;
         let shared = &self.main.shared;
@@ -212,6 +212,7 @@ impl Transaction {
         }
         let batch = writes.into_batch(|full| name_of(number_of(full), &names));
         reads.settle();
+        reads.expires(shared.snapshot.first_expiry());
         self.verify(&mut reads, &names)?;
         // Writers keep old versions for open snapshots, and this one has served.
         drop(self);
@@ -257,6 +258,11 @@ impl Drop for Transaction {
 }
 
 impl TransactionView {
+    /// What the transaction keeps open, as it was begun with it.
+    pub fn held(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.shared.held.as_deref()
+    }
+
     /// The sequence number of the moment that the transaction reads.
     pub fn sequence(&self) -> SequenceNumber {
         self.snapshot.sequence()
@@ -450,13 +456,16 @@ impl TransactionView {
     /// Savepoints that were made later are gone.
     ///
     /// # Errors
-    /// `InvalidArgument` of a savepoint that is gone, and after the transaction's end.
+    /// `InvalidArgument` of a savepoint that is gone or another transaction's, and after the
+    /// transaction's end.
     pub fn roll_back_to(&self, savepoint: Savepoint) -> Result<()> {
         if self.shared.state()?.writes.roll_back(savepoint.0) {
             return Ok(());
         }
         Err(Error::InvalidArgument(
-            "the savepoint is gone: the transaction was rolled back to an earlier one".to_string(),
+            "the savepoint is gone: the transaction was rolled back to an earlier one, or another \
+             transaction made it"
+                .to_string(),
         ))
     }
 }

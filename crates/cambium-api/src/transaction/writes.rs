@@ -4,11 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use cambium_base::Value;
+use cambium_io::sync::atomic::{AtomicU64, Ordering};
 
 use crate::batch::{Namespace, Operation, Special, WriteBatch};
 use crate::conflicts::Range;
 use crate::cursor::{Direction, KeyRange};
 use crate::expiry::Expiry;
+
+/// How many savepoints were made, by all transactions.
+static SAVEPOINTS: AtomicU64 = AtomicU64::new(0);
 
 /// Writes in memory, by full key ([`crate::conflicts::full_key`]).
 #[derive(Debug, Default)]
@@ -17,9 +21,10 @@ pub(super) struct Writes {
     keys: BTreeMap<Vec<u8>, Write>,
     /// Deleted ranges in order. Keys that were written before are deleted in `keys`.
     ranges: Vec<Range>,
-    /// The values that writes replaced, for savepoints; empty before the first savepoint.
+    /// Numbers of the savepoints, in order, and how long `undo` was then.
+    savepoints: Vec<(u64, usize)>,
+    /// The values that writes replaced since the first savepoint.
     undo: Vec<Undo>,
-    keeps_undo: bool,
 }
 
 /// A write of a key.
@@ -68,7 +73,7 @@ impl Writes {
 
     /// Puts or deletes a key.
     pub fn set(&mut self, full: Vec<u8>, write: Write) {
-        if !self.keeps_undo {
+        if self.savepoints.is_empty() {
             self.keys.insert(full, write);
             return;
         }
@@ -87,7 +92,7 @@ impl Writes {
             .into_iter()
             .for_each(|key| self.set(key, Write::default()));
         self.ranges.push(range);
-        if self.keeps_undo {
+        if !self.savepoints.is_empty() {
             self.undo.push(Undo::Range);
         }
     }
@@ -117,18 +122,25 @@ impl Writes {
         keys.map(|(key, _)| key.clone()).collect()
     }
 
-    /// A place to come back to.
-    pub fn savepoint(&mut self) -> usize {
-        self.keeps_undo = true;
-        self.undo.len()
+    /// A place to come back to, by a number that no other transaction's savepoint has.
+    pub fn savepoint(&mut self) -> u64 {
+        let number = SAVEPOINTS.fetch_add(1, Ordering::Relaxed);
+        self.savepoints.push((number, self.undo.len()));
+        number
     }
 
-    /// Forgets what was written since a savepoint; false of one that is gone.
-    pub fn roll_back(&mut self, savepoint: usize) -> bool {
-        if savepoint > self.undo.len() {
+    /// Forgets what was written since a savepoint; false of one that is gone, or another
+    /// transaction's.
+    pub fn roll_back(&mut self, savepoint: u64) -> bool {
+        let known = self
+            .savepoints
+            .binary_search_by_key(&savepoint, |(number, _)| *number);
+        let Ok(at) = known else {
             return false;
-        }
-        for undo in self.undo.drain(savepoint..).rev() {
+        };
+        let (_, writes) = self.savepoints[at];
+        self.savepoints.truncate(at + 1);
+        for undo in self.undo.drain(writes..).rev() {
             match undo {
                 Undo::Range => _ = self.ranges.pop(),
                 Undo::Key(key, Some(before)) => _ = self.keys.insert(key, before),

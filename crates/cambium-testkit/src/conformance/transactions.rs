@@ -135,11 +135,21 @@ fn savepoints(bench: &Bench) -> Outcome {
     transaction.delete(bench.key(1)).or_fail("delete")?;
     transaction.roll_back_to(second).or_fail("to the second")?;
     transaction.roll_back_to(first).or_fail("to the first")?;
-    let gone = transaction.roll_back_to(second);
-    expect_error("a savepoint that is gone", gone, |error| {
-        matches!(error, Error::InvalidArgument(_))
-    })?;
+    for number in 2..6 {
+        transaction
+            .put(bench.key(2), format!("lost {number}"))
+            .or_fail("put")?;
+    }
     transaction.put(bench.key(2), "kept").or_fail("put")?;
+    let other = begin(bench)?;
+    for (what, roll_back) in [
+        ("a savepoint that is gone", transaction.roll_back_to(second)),
+        ("another transaction's savepoint", other.roll_back_to(first)),
+    ] {
+        expect_error(what, roll_back, |error| {
+            matches!(error, Error::InvalidArgument(_))
+        })?;
+    }
     transaction.commit().or_fail("commit")?;
     expected.insert(bench.key(0), b"kept".to_vec());
     expected.insert(bench.key(2), b"kept".to_vec());

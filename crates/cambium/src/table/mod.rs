@@ -234,8 +234,12 @@ impl<K: Key, V: TableValue> Table<K, V> {
     /// The table at the moment of a snapshot of its store, of any of its namespaces.
     ///
     /// # Errors
-    /// `NotFound` if the table's namespace was dropped.
+    /// `NotFound` if the table's namespace was dropped; `InvalidArgument` of another store's
+    /// snapshot.
     pub fn at(&self, snapshot: &Snapshot) -> Result<TableAt<K, V, Snapshot>> {
+        if !snapshot.is_of(&self.store.open) {
+            return Err(self.another_store("snapshot"));
+        }
         let name = self.store.namespace_name();
         let source = snapshot.namespace(name)?.ok_or_else(|| Error::NotFound {
             kind: "namespace",
@@ -247,10 +251,21 @@ impl<K: Key, V: TableValue> Table<K, V> {
     /// The table in a transaction of its store.
     ///
     /// # Errors
-    /// As of [`Transaction::namespace`].
+    /// As of [`Transaction::namespace`]; `InvalidArgument` of another store's transaction.
     pub fn within(&self, transaction: &Transaction) -> Result<TableAt<K, V, TransactionView>> {
+        let held = transaction.held().and_then(|held| held.downcast_ref());
+        if !held.is_some_and(|open| self.store.open.is_part_of(open)) {
+            return Err(self.another_store("transaction"));
+        }
         Ok(TableAt::of(
             transaction.namespace(self.store.namespace_name())?,
+        ))
+    }
+
+    fn another_store(&self, what: &str) -> Error {
+        Error::InvalidArgument(format!(
+            "the {what} is not of the table's store, {}: begin one there",
+            self.store.path().display()
         ))
     }
 

@@ -181,6 +181,13 @@ fn tables_share_a_store_its_snapshots_and_its_transactions() {
             .unwrap();
         assert_eq!(heights.get("oak").unwrap(), Some(46));
         assert_eq!(names.get(1).unwrap(), None);
+        let elsewhere = tempfile::tempdir().unwrap();
+        let other = Options::new().create(elsewhere.path(), engine).unwrap();
+        let transaction = other.transaction().unwrap();
+        let refused = names.within(&transaction).map(drop);
+        assert!(matches!(refused, Err(Error::InvalidArgument(_))));
+        let refused = names.at(&other.snapshot().unwrap()).map(drop);
+        assert!(matches!(refused, Err(Error::InvalidArgument(_))));
         let (names, heights) = (names.at(&then).unwrap(), heights.at(&then).unwrap());
         assert_eq!(names.get(1).unwrap().as_deref(), Some("oak"));
         assert_eq!(heights.scan("a".."p").unwrap().count(), 1);

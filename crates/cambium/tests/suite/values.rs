@@ -515,7 +515,31 @@ fn transactions_expire_and_merge() {
         let refused = begin().merge("none", b"new", b"c");
         assert!(matches!(refused, Err(Error::InvalidArgument(_))));
 
+        // An entry that a transaction read has expired since: read singly, together, by a scan
+        // or pass, or as a key alone.
+        type Read = fn(&Transaction) -> Result<()>;
+        let reads: [Read; 4] = [
+            |it| it.get(b"own").map(drop),
+            |it| it.multi_get(&[b"new", b"own"]).map(drop),
+            |it| it.iterate()?.try_for_each(|entry| entry.map(drop)),
+            |it| it.namespace("")?.get(b"own").map(drop),
+        ];
+        let begun = reads.map(|read| {
+            let transaction = begin();
+            read(&transaction).unwrap();
+            transaction.put(b"by", b"one that read").unwrap();
+            transaction
+        });
+        let other = begin();
+        assert!(other.get(b"kept").unwrap().is_some());
+        other.put(b"by", b"another").unwrap();
         world.pass(Duration::from_secs(2));
+        for transaction in begun {
+            let conflict = transaction.commit().unwrap_err();
+            assert!(conflict.to_string().contains("own"), "{conflict}");
+        }
+        other.commit().unwrap();
+        store.delete(b"by", Durability::Written).unwrap();
         assert_eq!(get(&*store, "own"), None);
         assert_eq!(get(&*store, "kept").as_deref(), Some(&b"1+"[..]));
         world.pass(Duration::from_secs(60));
