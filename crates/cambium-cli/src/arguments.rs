@@ -12,6 +12,7 @@ use crate::copy::CopyArguments;
 use crate::count::CountArguments;
 use crate::create::CreateArguments;
 use crate::delete::DeleteArguments;
+use crate::expire::ExpireArguments;
 use crate::export::ExportArguments;
 use crate::get::GetArguments;
 use crate::import::ImportArguments;
@@ -104,6 +105,15 @@ Examples:
   cambium put years 1905 planted             a store with integer keys
   cambium put trees --namespace people ada Lovelace")]
     Put(PutArguments),
+    /// Show when an entry expires, let it expire after a time, or keep it
+    #[command(after_help = "\
+Writes the date (UTC), or `never`. Exit status 1 if the key has no value.
+
+Examples:
+  cambium expire trees leaf                  when is it not there any more?
+  cambium expire trees leaf 12h              after twelve hours
+  cambium expire trees leaf --never")]
+    Expire(ExpireArguments),
     /// Write the value of a key to standard output, and not a byte more
     #[command(after_help = "\
 Exit status 1 if the key has no value. On a terminal, and there alone, a value that

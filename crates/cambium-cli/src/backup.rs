@@ -148,7 +148,7 @@ fn damage(backup: &Backup) -> Option<String> {
 }
 
 /// A moment as people and programs read it: `2026-11-24T08:30:00Z`.
-fn utc(moment: UnixMillis) -> String {
+pub fn utc(moment: UnixMillis) -> String {
     let seconds = moment.0 / 1000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Years that begin in March end with the day that leap years have: Howard Hinnant,

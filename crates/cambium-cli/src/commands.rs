@@ -7,7 +7,7 @@ use crate::snapshots::SnapshotAction;
 use crate::stores::Access::{Maintain, Read, Write};
 use crate::stores::Stores;
 use crate::{
-    backup, changes, cluster, copy, count, create, delete, export, get, import, namespaces,
+    backup, changes, cluster, copy, count, create, delete, expire, export, get, import, namespaces,
     options, put, reports, scan, shell, snapshots, stats, upgrade,
 };
 
@@ -19,6 +19,10 @@ pub fn run(stores: &Stores, command: &Command) -> Result<Status, Failure> {
         Command::Get(it) => stores.using(Read, &it.path, |store| {
             get::run(store, stores.in_shell(), it)
         }),
+        Command::Expire(it) => {
+            let access = if it.changes() { Write } else { Read };
+            stores.using(access, &it.path, |store| expire::run(store, it))
+        }
         Command::Delete(it) => {
             let access = if it.dry_run { Read } else { Write };
             stores.using(access, &it.path, |store| delete::run(store, it))

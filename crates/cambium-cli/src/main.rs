@@ -30,6 +30,7 @@ mod count;
 mod create;
 mod delete;
 mod dump;
+mod expire;
 mod export;
 mod failure;
 mod get;

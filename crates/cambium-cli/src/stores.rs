@@ -129,6 +129,15 @@ pub fn open_for_reading(options: &Options, path: &Path) -> cambium::Result<(Stor
     })
 }
 
+/// The same for a shell, which may write: if another process writes the store, waits as long as
+/// `--wait` says before it reads alone.
+pub fn open_for_shell(options: &Options, path: &Path) -> cambium::Result<(Store, Option<Error>)> {
+    match when_free(|| options.open(path)) {
+        Err(error) if is_unwritable(&error) => Ok((options.open_read_only(path)?, Some(error))),
+        opened => Ok((opened?, None)),
+    }
+}
+
 /// Opens a store that another process has open once it is free, for as long as `--wait` says.
 pub fn when_free<T>(mut open: impl FnMut() -> cambium::Result<T>) -> cambium::Result<T> {
     let begun = Instant::now();

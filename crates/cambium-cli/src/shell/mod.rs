@@ -31,7 +31,7 @@ use crate::commands;
 use crate::failure::{Failure, Status, talk};
 use crate::output::print;
 use crate::shell::completion::{Assistant, Completion};
-use crate::stores::{Stores, closing, open_for_reading, with_progress};
+use crate::stores::{Stores, closing, open_for_shell, with_progress};
 
 /// Commands that need the store closed, or make another.
 const OUTSIDE: [&str; 9] = [
@@ -61,7 +61,7 @@ pub struct ShellArguments {
 
 /// Runs commands until their end.
 pub fn run(arguments: &ShellArguments) -> Result<Status, Failure> {
-    let (store, refused) = open_for_reading(&with_progress(), &arguments.path)?;
+    let (store, refused) = open_for_shell(&with_progress(), &arguments.path)?;
     let shell = Shell {
         stores: Stores::Kept(store.clone(), refused),
         path: arguments.path.clone(),

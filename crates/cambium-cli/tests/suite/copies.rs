@@ -75,6 +75,20 @@ fn the_moment_at_which_an_entry_expires_goes_along() {
     assert!(wrong.talk.contains("90s, 10m"), "{}", wrong.talk);
     let never = place.run(["put", "s", "oak", "1", "--ttl", "0s"]);
     assert!(never.talk.contains("above 0"), "{}", never.talk);
+
+    assert_eq!(place.run(["expire", "s", "elm"]).done(), "never\n");
+    place.run(["expire", "s", "elm", "20h"]).done();
+    place.run(["expire", "s", "oak", "--never"]).done();
+    assert_eq!(place.run(["expire", "s", "oak"]).done(), "never\n");
+    let moment = place.run(["expire", "s", "elm"]).done();
+    assert!(
+        moment.starts_with("20") && moment.ends_with("Z\n"),
+        "{moment}"
+    );
+    for arguments in [&["expire", "s", "ash"][..], &["expire", "s", "ash", "1h"]] {
+        let absent = place.run(arguments);
+        assert!(absent.talk.contains("\"ash\" has no value"), "{}", absent.talk);
+    }
 }
 
 #[test]

@@ -263,13 +263,22 @@ fn a_second_owner_is_refused_with_the_first_ones_process() {
     let put = place
         .command(["put", "--wait", "1h", "s", "elm", "Ulmus"])
         .spawn();
+    let mut shell = place
+        .command(["shell", "--wait", "1h", "s"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut typed = shell.stdin.take().unwrap();
+    typed.write_all(b"put fir Abies\n").unwrap();
+    drop(typed);
     drop(owner.stdin.take());
     assert!(owner.wait().unwrap().success());
-    for mut command in waiting.into_iter().chain([put.unwrap()]) {
+    for mut command in waiting.into_iter().chain([put.unwrap(), shell]) {
         assert!(command.wait().unwrap().success());
     }
     assert_eq!(place.run(["get", "s", "oak"]).done(), "Quercus");
     assert_eq!(place.run(["get", "s", "elm"]).done(), "Ulmus");
+    assert_eq!(place.run(["get", "s", "fir"]).done(), "Abies");
 }
 
 #[test]
