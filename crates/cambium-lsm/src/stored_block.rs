@@ -4,14 +4,16 @@
 //! block, or what it was compressed to ┬ compression, 1 ┬ checksum, 4
 //! ```
 //!
-//! [`cambium_storage::compression`] has the layout of compressed bytes. The checksum is seeded by store, file and offset, and covers the byte before it.
+//! [`cambium_storage::compression`] has the layout of compressed bytes. The checksum is seeded by
+//! store, file and offset, and covers the byte before it. A compression that this program lacks
+//! is no damage: a repair ends there, and loses nothing.
 
 use std::path::Path;
 
 use cambium_base::checksum::{ChecksumSeed, crc32c_append};
 use cambium_base::coding::u32_at;
 use cambium_base::{Error, Result};
-use cambium_storage::compression::decompress;
+use cambium_storage::compression::{check_known, decompress};
 
 use crate::format::BLOCK_TRAILER_BYTES;
 
@@ -46,6 +48,7 @@ pub(crate) fn check_stored(
     if checksum != u32_at(trailer, 1) {
         return Err(damaged("a block does not match its checksum"));
     }
+    check_known("wisckey", trailer[0])?;
     match trailer[0] {
         0 => Ok(None),
         number => {
@@ -53,5 +56,28 @@ pub(crate) fn check_stored(
             let damaged = |what| Error::corruption(path, offset, what);
             unpacked.map(Some).map_err(damaged)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compression_that_is_not_known_is_no_damage() {
+        let seed = ChecksumSeed::new(&cambium_base::FileIdentity::default());
+        let path = Path::new("table");
+        let block = b"a block".to_vec();
+        let stored = |compression| {
+            let trailer = block_trailer(&seed, 4096, &block, compression);
+            [&block[..], &trailer].concat()
+        };
+        assert_eq!(check_stored(&seed, path, 4096, &stored(0)).unwrap(), None);
+        let newer = check_stored(&seed, path, 4096, &stored(9)).unwrap_err();
+        assert!(matches!(newer, Error::Unsupported { .. }), "{newer}");
+        let mut flipped = stored(0);
+        flipped[block.len()] = 9;
+        let damaged = check_stored(&seed, path, 4096, &flipped).unwrap_err();
+        assert!(damaged.is_corruption(), "{damaged}");
     }
 }

@@ -9,7 +9,7 @@ use cambium_api::{
 };
 use cambium_base::{Error, Result, SequenceNumber, Value};
 use cambium_io::cache::Block;
-use cambium_storage::compression::{Compression, Packed};
+use cambium_storage::compression::{Compression, Packed, check_known};
 
 use crate::expiry::FirstExpiry;
 use crate::form::{self, Form};
@@ -93,15 +93,9 @@ impl Shared {
     ) -> Result<()> {
         let dictionary = self.dictionary.get();
         let into = Arc::get_mut(block).map_or(&mut [][..], |block| &mut block[from..]);
-        match form.decompress(dictionary, packed, into) {
-            Ok(()) => Ok(()),
-            Err(_) if form.compression >= 2 && !cfg!(feature = "zstd") => Err(Error::Unsupported {
-                engine: self.engine,
-                what: "a value that is compressed by zstd",
-                instead: "use a program that was built with Cargo's feature zstd",
-            }),
-            Err(what) => Err(self.damaged(key, &what)),
-        }
+        check_known(self.engine, form.compression)?;
+        let done = form.decompress(dictionary, packed, into);
+        done.map_err(|what| self.damaged(key, &what))
     }
 
     /// The parts of a stored value.

@@ -87,7 +87,11 @@ fn the_moment_at_which_an_entry_expires_goes_along() {
     );
     for arguments in [&["expire", "s", "ash"][..], &["expire", "s", "ash", "1h"]] {
         let absent = place.run(arguments);
-        assert!(absent.talk.contains("\"ash\" has no value"), "{}", absent.talk);
+        assert!(
+            absent.talk.contains("\"ash\" has no value"),
+            "{}",
+            absent.talk
+        );
     }
 }
 

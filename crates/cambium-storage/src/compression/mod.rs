@@ -104,6 +104,31 @@ impl Compression {
     }
 }
 
+/// Refuses bytes of the [`Compression::number`] that this program cannot decompress. The caller
+/// has verified their checksum, so they are not damaged.
+///
+/// # Errors
+/// `Unsupported`, which names the feature.
+pub fn check_known(engine: &'static str, number: u8) -> Result<()> {
+    let (what, instead) = match number {
+        0 | 1 => return Ok(()),
+        2 if cfg!(feature = "zstd") => return Ok(()),
+        2 => (
+            "bytes that are compressed by zstd",
+            "use a program that was built with Cargo's feature zstd",
+        ),
+        _ => (
+            "bytes of a compression that this program does not know",
+            "use a newer program",
+        ),
+    };
+    Err(Error::Unsupported {
+        engine,
+        what,
+        instead,
+    })
+}
+
 /// Compressed bytes behind their length before compression, if that saves an eighth.
 /// `compress` fills a buffer of `most_bytes` and returns the bytes that it wrote.
 fn pack(
