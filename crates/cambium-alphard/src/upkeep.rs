@@ -328,6 +328,7 @@ impl Core {
         }
         let erased = self.counters.erased_bytes.load(Ordering::Relaxed) - erased_before;
         let seconds = (self.environment.clock.monotonic() - begin).as_secs_f64();
+        cambium_io::events::compacted("alphard", &self.path, erased);
         Ok(CompactReport {
             phases: PhaseSeconds {
                 flush_and_commit: seconds,
@@ -385,7 +386,9 @@ impl Core {
         superblock.image_id = image;
         superblock.clean = true;
         superblock.describe(writer.synced_through, &crate::core::read(&self.state));
-        self.write_superblock(writer)
+        self.write_superblock(writer)?;
+        cambium_io::events::flushed("alphard", &self.path);
+        Ok(())
     }
 }
 

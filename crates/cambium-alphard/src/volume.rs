@@ -224,8 +224,10 @@ impl Volume {
 
     fn give_up(&self, member: usize) -> bool {
         let others = self.readable().any(|other| other != member);
-        if others {
-            self.members[member].set_state(MemberState::Lost);
+        if others && self.state(member) != MemberState::Lost {
+            let member = &self.members[member];
+            member.set_state(MemberState::Lost);
+            cambium_io::events::lost("alphard", &member.path);
         }
         others
     }

@@ -13,6 +13,7 @@
 //! | `compacted` | info | live entries were rewritten, and space came back |
 //! | `stalled` | warn | a writer waits for a flush |
 //! | `put off` | warn | background work failed, and is tried again later |
+//! | `lost` | warn | a member of a mirror failed, and the store goes on with the others |
 //! | `poisoned` | error | a failure after which a store takes no more writes |
 
 use std::fmt::Display;
@@ -47,6 +48,11 @@ pub fn stalled(engine: &str, path: &Path) {
 /// Background work failed and will be tried again.
 pub fn put_off(engine: &str, path: &Path, work: &str, error: &dyn Display) {
     tracing::warn!(target: "cambium", engine, path = %path.display(), work, %error, "put off");
+}
+
+/// A member of a mirror failed.
+pub fn lost(engine: &str, member: &Path) {
+    tracing::warn!(target: "cambium", engine, path = %member.display(), "lost");
 }
 
 /// A store takes no more writes.

@@ -187,17 +187,21 @@ impl CompactionJob {
     /// Commits the outputs in place of the inputs.
     pub fn finish(self: Box<Self>, tree: &Tree) -> Result<()> {
         let mut edit = Edit::default();
+        let mut written = 0;
         for (level, file) in self.plan.inputs() {
             edit.removed.push((level, file.metadata.number));
         }
         for table in self.outputs.finished {
+            written += table.bytes;
             edit.added.push((self.plan.output_level, table));
         }
         if tree.context.options.has_bug(SeededBug::InputsRemovedEarly) {
             tree.remove_tables(edit.removed.iter().map(|&(_, number)| number));
         }
         let observer = self.observer;
-        tree.commit_tables(edit, 0, || observer.into_note(&[]))
+        tree.commit_tables(edit, 0, || observer.into_note(&[]))?;
+        cambium_io::events::compacted("wisckey", &tree.context.folder, written);
+        Ok(())
     }
 }
 

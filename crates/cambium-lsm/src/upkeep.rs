@@ -141,7 +141,7 @@ impl Tree {
         let result = result.map_err(|error| self.unless_full(error));
         lock(&self.jobs).flush = Slot::Empty;
         if result.is_ok() {
-            cambium_io::events::flushed("lsm", &self.context.folder);
+            cambium_io::events::flushed("wisckey", &self.context.folder);
         }
         result
     }

@@ -57,10 +57,14 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
 fn openings_recoveries_flushes_and_compactions_are_told() {
     let listener = Listener::default();
     tracing::subscriber::set_global_default(listener.clone()).unwrap();
-    for engine in ["forest", "wisckey", "zdb"] {
+    for engine in ["forest", "wisckey", "zdb", "alphard"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(engine);
-        let store = Options::new().create(&path, engine).unwrap();
+        let options = match engine {
+            "alphard" => Options::new().set("size", "64MiB"),
+            _ => Options::new(),
+        };
+        let store = options.create(&path, engine).unwrap();
         for round in 0..50_u8 {
             for key in 0..40_u8 {
                 store.put([key], vec![round; 1000]).unwrap();
@@ -78,6 +82,7 @@ fn openings_recoveries_flushes_and_compactions_are_told() {
         let heard = std::mem::take(&mut *listener.0.lock().unwrap());
         for (level, event) in [
             ("INFO", "opened"),
+            ("INFO", "recovered"),
             ("DEBUG", "flushed"),
             ("INFO", "compacted"),
         ] {
