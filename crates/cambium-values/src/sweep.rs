@@ -116,6 +116,7 @@ impl Pass {
         let shared = &base.shared;
         let mut cursor = snapshot.iterate(IterationOrder::Any, self.resume.as_ref())?;
         let (mut expired, mut bytes) = (Vec::new(), 0);
+        let mut resume = None;
         while let Some(Entry { key, value }) = cursor.next()? {
             bytes += (key.len() + value.len()) as u64;
             let form = shared.form_of(&key, &value)?;
@@ -125,13 +126,17 @@ impl Pass {
                 None => {}
             }
             if bytes >= budget {
-                if let Some(token) = cursor.resume_token() {
-                    self.resume = Some(token);
-                    return Ok(expired);
+                resume = cursor.resume_token();
+                if resume.is_some() {
+                    break;
                 }
             }
         }
-        self.next_namespace();
+        shared.environment.pay_for_background(bytes);
+        match resume.is_some() {
+            true => self.resume = resume,
+            false => self.next_namespace(),
+        }
         Ok(expired)
     }
 }

@@ -46,7 +46,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use cambium_api::{
-    Error, KeyRange, Operation, Result, SequenceNumber, Transaction, TransactionEntries,
+    Error, Expiry, KeyRange, Operation, Result, SequenceNumber, Transaction, TransactionEntries,
     TransactionView, Value, WriteBatch,
 };
 
@@ -154,6 +154,39 @@ impl<K: Key, V: TableValue> Table<K, V> {
         value
             .map(|value| decode_value::<V>(&key, value))
             .transpose()
+    }
+
+    /// The values of several keys, in the order of the keys; the reads go to the device
+    /// together.
+    ///
+    /// # Errors
+    /// As of [`Store::multi_get`]; `WrongType` for a value of another type.
+    pub fn multi_get<B: Borrow<K::Borrowed>>(&self, keys: &[B]) -> Result<Vec<Option<V::Item>>> {
+        let keys: Vec<Vec<u8>> = keys
+            .iter()
+            .map(|key| encode_key::<K>(key.borrow()))
+            .collect();
+        let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let values = self.store.multi_get(&borrowed)?;
+        let decode = |(key, value): (&Vec<u8>, Option<_>)| {
+            value.map(|value| decode_value::<V>(key, value)).transpose()
+        };
+        keys.iter().zip(values).map(decode).collect()
+    }
+
+    /// Gives a key a value that expires.
+    ///
+    /// # Errors
+    /// As of [`Store::put_expiring`]; `InvalidArgument` for a value that cannot be encoded.
+    pub fn put_expiring(
+        &self,
+        key: impl Borrow<K::Borrowed>,
+        value: impl Borrow<V::Borrowed>,
+        expiry: Expiry,
+    ) -> Result<SequenceNumber> {
+        let value = encode_value::<V>(value.borrow())?;
+        let key = encode_key::<K>(key.borrow());
+        self.store.put_expiring(key, value, expiry)
     }
 
     /// Gives a key a value.

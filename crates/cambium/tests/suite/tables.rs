@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cambium::prelude::*;
 use cambium::table::{Key, Table};
-use cambium::{Error, Result};
+use cambium::{Error, Expiry, Result, UnixMillis};
 use proptest::prelude::*;
 
 fn whole<K: Key>(key: &K::Borrowed) -> Vec<u8> {
@@ -181,6 +181,11 @@ fn tables_share_a_store_its_snapshots_and_its_transactions() {
             .unwrap();
         assert_eq!(heights.get("oak").unwrap(), Some(46));
         assert_eq!(names.get(1).unwrap(), None);
+        let found = heights.multi_get(&["elm".to_string(), "oak".to_string()]);
+        assert_eq!(found.unwrap(), [None, Some(46)]);
+        let gone = Expiry::At(UnixMillis(1));
+        names.put_expiring(7, "ash", gone).unwrap();
+        assert_eq!(names.get(7).unwrap(), None);
         let elsewhere = tempfile::tempdir().unwrap();
         let other = Options::new().create(elsewhere.path(), engine).unwrap();
         let transaction = other.transaction().unwrap();
