@@ -113,7 +113,7 @@ impl Database {
         let place = self.place(first);
         if missing == Missing::GiveUp {
             let look_in = |block: &Block| self.look_at(address, block, start, look);
-            return self.documents.with(place, look_in).flatten();
+            return self.cached_block(first, look_in).flatten();
         }
         let block = self.read_blocks(first, 1).ok()?;
         self.documents.put(place, &block);
@@ -132,6 +132,11 @@ impl Database {
         Some(look(&Resident::new(document, block, value_at)))
     }
 
+    /// Looks into the block of a number, if it is cached.
+    pub fn cached_block<R>(&self, number: u64, look: impl FnOnce(&Block) -> R) -> Option<R> {
+        self.documents.with(self.place(number), look)
+    }
+
     fn place(&self, number: u64) -> u64 {
         self.log.cuts() << NUMBER_BITS | number
     }
@@ -145,7 +150,7 @@ impl Database {
             for number in first..=last {
                 let from = if number == first { start } else { 0 };
                 let left = most as usize - bytes.len();
-                self.documents.with(self.place(number), |block| {
+                self.cached_block(number, |block| {
                     let until = block.len().min(from + left);
                     bytes.extend_from_slice(&block[from..until]);
                 })?;

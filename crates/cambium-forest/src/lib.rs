@@ -71,6 +71,7 @@ mod planned;
 mod ranges;
 mod read;
 mod reader;
+mod record_runs;
 mod recovery;
 mod repair;
 mod replay;

@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::database::{Database, Document, DocumentBytes, NO_DOCUMENT};
 use crate::document::{DocumentAddress, PACKED_BLOCK_BYTES};
 use crate::packed_block::PackedBlock;
+use crate::record_runs::RecordRun;
 
 /// Blocks that are read together lie side by side, or closer than this.
 const LARGEST_GAP: u64 = PACKED_BLOCK_BYTES;
@@ -73,11 +74,12 @@ impl OpenBlock {
     }
 }
 
-/// The next step of a walk: one document, or neighbours in a packed block, of which each
-/// is made when the walk comes to it.
+/// The next step of a walk: one document, records that lie together, or neighbours in a packed
+/// block. Of several, each is made when the walk comes to it.
 #[derive(Debug)]
 pub(crate) enum Stretch {
     Document(Option<Document>),
+    Records(RecordRun),
     Neighbours {
         block: OpenBlock,
         next: usize,
@@ -90,8 +92,12 @@ pub(crate) enum Stretch {
 impl Stretch {
     /// The next document; `None` after the last.
     pub fn next(&mut self, database: &Database) -> Result<Option<Document>> {
-        if let Stretch::Document(document) = self {
-            return Ok(document.take());
+        match self {
+            Stretch::Document(document) => return Ok(document.take()),
+            Stretch::Records(run) => {
+                return run.pass().map(|run| run.document(database)).transpose();
+            }
+            Stretch::Neighbours { .. } => {}
         }
         match self.take_slot() {
             Some((block, slot)) => block.document(database, slot).map(Some),
@@ -99,9 +105,12 @@ impl Stretch {
         }
     }
 
-    /// The next entry, if it lies in a packed block.
+    /// The next entry, if it lies beside others.
     #[inline]
     pub fn next_neighbour(&mut self, database: &Database) -> Result<Option<Entry>> {
+        if let Stretch::Records(run) = self {
+            return run.pass().map(|run| run.entry(database)).transpose();
+        }
         match self.take_slot() {
             Some((block, slot)) => block.entry(database, slot).map(Some),
             None => Ok(None),
@@ -111,6 +120,9 @@ impl Stretch {
     /// The same, where it lies.
     #[inline]
     pub fn neighbour(&mut self, database: &Database) -> Result<Option<DocumentBytes<'_>>> {
+        if let Stretch::Records(run) = self {
+            return run.pass().map(|run| run.show(database)).transpose();
+        }
         match self.take_slot() {
             Some((block, slot)) => block
                 .show(database, slot)
@@ -140,8 +152,11 @@ impl Stretch {
         Some((block, slot))
     }
 
-    /// Goes back before the document of a packed block that was taken last.
+    /// Goes back before the neighbour that was taken last.
     pub fn step_back(&mut self) {
+        if let Stretch::Records(run) = self {
+            return run.step_back();
+        }
         let last = self.last_slot().map(|(_, slot)| slot);
         if let (Some(last), Stretch::Neighbours { next, left, .. }) = (last, self) {
             *next = last;
@@ -149,15 +164,18 @@ impl Stretch {
         }
     }
 
-    /// The key of the document of a packed block that was taken last.
+    /// The key of the neighbour that was taken last.
     pub fn last_neighbour(&self, database: &Database) -> Option<Value> {
+        if let Stretch::Records(run) = self {
+            return Some(run.entry(database).ok()?.key);
+        }
         let (block, slot) = self.last_slot()?;
         Some(block.entry(database, slot).ok()?.key)
     }
 
     fn last_slot(&self) -> Option<(&OpenBlock, usize)> {
         match self {
-            Stretch::Document(_) => None,
+            Stretch::Document(_) | Stretch::Records(_) => None,
             Stretch::Neighbours {
                 block,
                 next,
@@ -173,6 +191,7 @@ impl Stretch {
     pub fn value_bytes(&self) -> usize {
         match self {
             Stretch::Document(document) => document.as_ref().map_or(0, |held| held.value.len()),
+            Stretch::Records(run) => run.bytes(),
             Stretch::Neighbours { .. } => PACKED_BLOCK_BYTES as usize,
         }
     }
@@ -342,11 +361,26 @@ impl Core {
         missing.sort_unstable();
         missing.dedup();
         let read = self.read_blocks(database, &missing, keep)?;
-        let mut documents = self.documents(database, &others)?.into_iter();
+        let mut shared = self.shared_bytes(database, &others, keep)?.into_iter();
+        let alone = others.iter().zip(shared.as_slice());
+        let alone: Vec<_> = alone
+            .filter(|(_, shared)| shared.is_none())
+            .map(|(it, _)| *it)
+            .collect();
+        let mut documents = self.documents(database, &alone)?.into_iter();
         let mut stretches = VecDeque::with_capacity(wanted.len());
         for (wanted, block) in wanted.into_iter().zip(blocks) {
             let Some(slot) = wanted.address.slot() else {
-                stretches.push_back(Stretch::Document(documents.next()));
+                match (shared.next().flatten(), stretches.back_mut()) {
+                    (None, _) => stretches.push_back(Stretch::Document(documents.next())),
+                    (Some(within), Some(Stretch::Records(run))) if run.lies_in(&within) => {
+                        run.push(wanted.address);
+                    }
+                    (Some(within), _) => {
+                        let run = RecordRun::new(within, wanted.address);
+                        stretches.push_back(Stretch::Records(run));
+                    }
+                }
                 continue;
             };
             let start = wanted.address.start();

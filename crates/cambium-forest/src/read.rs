@@ -57,22 +57,22 @@ fn buffered_at(view: &View, namespace: u16, key: &[u8], sequence: u64) -> Buffer
 }
 
 /// A range of the file that is read at once.
-struct Span {
+pub(crate) struct Span {
     start: u64,
     end: u64,
     /// Which of the wanted documents lie in it.
-    members: Range<usize>,
+    pub members: Range<usize>,
 }
 
 impl Span {
     /// Begins and ends at blocks, as far as the file is written.
-    fn widen(&mut self, written_end: u64) {
+    pub fn widen(&mut self, written_end: u64) {
         self.start -= self.start % BLOCK_BYTES;
         let end = self.end.next_multiple_of(BLOCK_BYTES);
         self.end = self.end.max(end.min(written_end));
     }
 
-    fn place(&self) -> (u64, usize) {
+    pub fn place(&self) -> (u64, usize) {
         (self.start, (self.end - self.start) as usize)
     }
 }
@@ -84,7 +84,11 @@ const LARGEST_GAP: u64 = 4 << 10;
 const LARGEST_SPAN: u64 = 256 << 10;
 
 /// Joins wanted documents, which are in the order of their offsets.
-fn spans_of(database: &Database, addresses: &[DocumentAddress], wanted: &[usize]) -> Vec<Span> {
+pub(crate) fn spans_of(
+    database: &Database,
+    addresses: &[DocumentAddress],
+    wanted: &[usize],
+) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for (member, &place) in wanted.iter().enumerate() {
         let start = addresses[place].offset();

@@ -24,6 +24,7 @@ mod packed_blocks;
 mod packing;
 mod past_cache;
 mod ranges;
+mod records_together;
 mod room;
 mod sizes;
 mod small_namespaces;
