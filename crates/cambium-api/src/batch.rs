@@ -187,6 +187,26 @@ impl WriteBatch {
         self
     }
 
+    /// Adds the operations of another batch behind those of this one.
+    ///
+    /// ```
+    /// use cambium_api::{Special, WriteBatch};
+    /// let mut counted = WriteBatch::new();
+    /// counted.merge("append", "oak", "1");
+    /// let mut batch = WriteBatch::new();
+    /// batch.put("elm", "tree").append(counted);
+    /// assert_eq!(batch.take_special(), [(1, Special::Merge("append".into()))]);
+    /// ```
+    pub fn append(&mut self, other: WriteBatch) -> &mut Self {
+        let behind = self.operations.len();
+        let special = other.special.into_iter();
+        self.special
+            .extend(special.map(|(place, special)| (behind + place, special)));
+        self.operations.extend(other.operations);
+        self.bytes += other.bytes;
+        self
+    }
+
     /// The operations in order.
     pub fn operations(&self) -> &[(Namespace, Operation)] {
         &self.operations

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium::{
-    CompactOptions, Durability, Error, KeyRange, Operation, Options, Result, SequenceNumber,
-    Snapshot, Store, Value, WriteBatch, comparator,
+    CompactOptions, Durability, Error, KeyRange, Operation, Options, Precondition, Result,
+    Snapshot, Store, Value, WriteBatch, comparator, limits,
 };
 
 use crate::long_keys::{self, Group};
@@ -24,6 +24,7 @@ use crate::reader::Reader;
 use crate::remove::remove;
 use crate::settings::Settings;
 use crate::sorted_keys::SortedKeys;
+use crate::view::View;
 use crate::walker::{Bounds, Shape, Walker};
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, lock, read, write};
@@ -51,16 +52,6 @@ pub struct Database {
     groups: Arc<Mutex<()>>,
     sorted: Option<RwLock<SortedKeys>>,
     reader: Arc<Reader>,
-    closed: Arc<AtomicBool>,
-}
-
-/// A database at one moment, for as long as it is held.
-#[derive(Clone, Debug)]
-pub struct View {
-    snapshot: Snapshot,
-    keys: Option<SortedKeys>,
-    reader: Arc<Reader>,
-    /// Set when the database is closed.
     closed: Arc<AtomicBool>,
 }
 
@@ -217,9 +208,13 @@ impl Database {
     }
 
     fn no_special_values(&self) -> Error {
+        self.not_compared("expiry and merging with a comparator")
+    }
+
+    fn not_compared(&self, what: &'static str) -> Error {
         Error::Unsupported {
             engine: self.store.capabilities().engine,
-            what: "expiry and merging with a comparator",
+            what,
             instead: "open the database without one",
         }
     }
@@ -237,14 +232,39 @@ impl Database {
         self.write(batch, durability)
     }
 
-    /// Writes a batch of puts and deletes, whole or not at all.
+    /// Writes a batch, whole or not at all.
     ///
     /// # Errors
-    /// Those of [`Store::write`]; `InvalidArgument` for the deletion of a range.
+    /// Those of [`Store::write`]; `InvalidArgument` for the deletion of a range, and
+    /// `Unsupported` for entries that expire and merges, with a comparator.
     pub fn write(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        self.write_if(&[], batch, durability)
+    }
+
+    /// Writes a batch if all conditions hold.
+    ///
+    /// # Errors
+    /// `PreconditionFailed` with the first that did not hold; `Unsupported` for conditions
+    /// with a comparator; `LimitExceeded` for one on a key that may share its entry with
+    /// others; those of [`Database::write`].
+    pub fn write_if(
+        &self,
+        conditions: &[Precondition],
+        batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<()> {
+        for condition in conditions {
+            limits::check_key(condition.key())?;
+            if long_keys::may_share(condition.key()) {
+                return Err(long_keys::shared_entry("a condition names such a key"));
+            }
+        }
         let Some(sorted) = &self.sorted else {
-            return self.write_stored(batch, durability);
+            return self.write_stored(conditions, batch, durability);
         };
+        if !conditions.is_empty() {
+            return Err(self.not_compared("conditions with a comparator"));
+        }
         order::refuse_within_comparator()?;
         let mut keys = write(sorted);
         let mut batch = batch;
@@ -283,7 +303,7 @@ impl Database {
                 }
             }
         }
-        self.write_stored(stored, durability)?;
+        self.write_stored(&[], stored, durability)?;
         for (ordered, change) in changes {
             match change {
                 Some(key) => keys.insert(&key),
@@ -294,29 +314,56 @@ impl Database {
     }
 
     /// Writes a batch, the long keys of it into their groups.
-    fn write_stored(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+    fn write_stored(
+        &self,
+        conditions: &[Precondition],
+        mut batch: WriteBatch,
+        durability: Durability,
+    ) -> Result<()> {
+        let engine = self.store.engine();
+        let write = |batch| match conditions {
+            [] => engine.write(batch, durability).map(drop),
+            _ => engine.write_if(conditions, batch, durability).map(drop),
+        };
         let may_share = |operation: &Operation| match operation {
             Operation::Put { key, .. } | Operation::Delete { key } => long_keys::may_share(key),
             Operation::DeleteRange { .. } => false,
         };
-        let mut operations = batch.operations().iter();
-        if !operations.any(|(_, operation)| may_share(operation)) {
-            return self.store.engine().write(batch, durability).map(drop);
+        let is_range = |operation: &Operation| matches!(operation, Operation::DeleteRange { .. });
+        let any = |is: &dyn Fn(&Operation) -> bool| {
+            let mut operations = batch.operations().iter();
+            operations.any(|(_, operation)| is(operation))
+        };
+        let (has_long, has_ranges) = (any(&may_share), any(&is_range));
+        // A range may take groups away, which their writers would write anew.
+        let _turn = (has_long || has_ranges).then(|| self.turn());
+        if !has_long {
+            return write(batch);
         }
-        let _turn = self.turn();
+        if has_ranges {
+            return Err(long_keys::shared_entry("its batch deletes a range"));
+        }
+        let mut special = batch.take_special().into_iter().peekable();
         type Place = (Option<Arc<str>>, Vec<u8>);
         // Each with what it is now, and whether it differs from what is stored.
         let mut groups: BTreeMap<Place, (Group, bool)> = BTreeMap::new();
         let mut stored = WriteBatch::new();
-        for (namespace, operation) in batch.into_operations() {
+        for (place, (namespace, operation)) in batch.into_operations().into_iter().enumerate() {
+            let special = special.next_if(|(of, _)| *of == place);
             let (key, value) = match &operation {
                 Operation::Put { key, value } if long_keys::may_share(key) => (key, Some(value)),
                 Operation::Delete { key } if long_keys::may_share(key) => (key, None),
                 _ => {
                     stored.push(namespace, operation);
+                    if let Some((_, special)) = special {
+                        stored.make_special(special);
+                    }
                     continue;
                 }
             };
+            if special.is_some() {
+                return Err(long_keys::shared_entry("write it outside of a batch"));
+            }
             let place = (namespace, long_keys::stored_key(key).to_vec());
             if !groups.contains_key(&place) {
                 let found = self.store_in(place.0.as_deref())?.get(&place.1)?;
@@ -346,7 +393,7 @@ impl Database {
             };
             stored.push(namespace, operation);
         }
-        self.store.engine().write(stored, durability).map(drop)
+        write(stored)
     }
 
     fn store_in(&self, namespace: Option<&str>) -> Result<Store> {
@@ -363,12 +410,29 @@ impl Database {
     pub fn view(&self) -> Result<View> {
         let keys = self.sorted()?;
         // The snapshot is of the moment at which the keys stand still.
-        Ok(View {
-            snapshot: self.store.snapshot()?,
-            keys: keys.map(|keys| keys.clone()),
+        let snapshot = self.store.snapshot()?;
+        Ok(self.view_of(snapshot, keys.map(|keys| keys.clone())))
+    }
+
+    fn view_of(&self, snapshot: Snapshot, keys: Option<SortedKeys>) -> View {
+        View {
+            snapshot,
+            keys,
             reader: self.reader.clone(),
             closed: self.closed.clone(),
-        })
+        }
+    }
+
+    /// The state that was kept under a name.
+    ///
+    /// # Errors
+    /// Those of [`Store::named_snapshot`]; `Unsupported` with a comparator, which orders the
+    /// keys of now.
+    pub fn named_view(&self, name: &str) -> Result<View> {
+        if self.sorted.is_some() {
+            return Err(self.not_compared("reading a named snapshot with a comparator"));
+        }
+        Ok(self.view_of(self.store.named_snapshot(name)?, None))
     }
 
     /// About how many bytes on disk the entries from `from` up to `to` take.
@@ -484,75 +548,6 @@ impl Database {
     }
 }
 
-impl View {
-    /// The last write that it sees.
-    pub fn sequence(&self) -> SequenceNumber {
-        self.snapshot.sequence()
-    }
-
-    /// The value that a key had.
-    ///
-    /// # Errors
-    /// `Closed`, `Corruption`, `Io`.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        match &self.keys {
-            None => stored_value(&self.snapshot, key),
-            Some(keys) => match keys.find(key) {
-                Some(key) => stored_value(&self.snapshot, key),
-                None => self.snapshot.get(b"").map(|_| None),
-            },
-        }
-    }
-
-    /// The values that several keys had, in the order of the keys; the reads go to the
-    /// device together.
-    ///
-    /// # Errors
-    /// As of [`View::get`].
-    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
-        if self.keys.is_none() && !keys.iter().any(|key| long_keys::may_share(key)) {
-            return self.snapshot.multi_get(keys);
-        }
-        keys.iter().map(|key| self.get(key)).collect()
-    }
-
-    /// An iterator over it, unplaced at first.
-    pub fn walker(&self, bounds: &Bounds) -> Walker {
-        self.walker_of(bounds, false)
-    }
-
-    /// The same, where values are wanted or not: without them each is empty, and
-    /// the engine need not read it.
-    pub fn walker_of(&self, bounds: &Bounds, keys_only: bool) -> Walker {
-        let snapshot = self.snapshot.clone();
-        match (&self.keys, keys_only) {
-            (None, false) => Walker::by_bytes(snapshot, bounds, Shape::EntriesInGroups),
-            (None, true) => Walker::by_bytes(snapshot, bounds, Shape::KeysInGroups),
-            (Some(keys), _) => Walker::by_order(snapshot, keys.clone(), bounds, keys_only),
-        }
-    }
-
-    /// True once the database was closed.
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// What reads ahead of long walks.
-    pub(crate) fn reader(&self) -> &Reader {
-        &self.reader
-    }
-
-    /// What the store itself has for this moment.
-    pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
-    }
-}
-
-/// The value of a key, out of its group where it is long.
-pub(crate) fn stored_value(snapshot: &Snapshot, key: &[u8]) -> Result<Option<Value>> {
-    long_keys::find(key, |key| snapshot.get(key))
-}
-
 /// Brings a damaged database back to what can be read.
 ///
 /// # Errors
@@ -561,7 +556,7 @@ pub fn repair(options: &Options, path: &Path) -> Result<()> {
     options.repair(path).map(drop)
 }
 
-fn no_namespaces(name: &str) -> Error {
+pub(crate) fn no_namespaces(name: &str) -> Error {
     Error::InvalidArgument(format!(
         "namespace {name:?} in a database with a comparator, which orders the default one alone"
     ))

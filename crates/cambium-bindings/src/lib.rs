@@ -15,6 +15,7 @@
 //! | [`handles`] | [`Handles`]: opaque handles that may be stale, foreign or made up, and are then an error |
 //! | [`walker`] | [`Walker`]: an iterator that goes both ways and seeks |
 //! | [`database`] | [`Database`]: a store opened, read and written as LevelDB's interface has it |
+//! | [`view`] | [`View`]: one moment of it |
 //! | [`runs`] | [`RunWalker`]: the same, reading several entries at a time |
 //! | [`reader`] | a thread that reads ahead of such walks |
 //! | [`transaction`] | transactions of a database |
@@ -38,11 +39,13 @@ pub mod runs;
 pub mod settings;
 pub mod sorted_keys;
 pub mod transaction;
+pub mod view;
 pub mod walker;
 
-pub use database::{Database, View};
+pub use database::Database;
 pub use handles::{HandleError, Handles};
 pub use order::Comparator;
 pub use runs::RunWalker;
 pub use settings::Settings;
+pub use view::View;
 pub use walker::Walker;

@@ -79,7 +79,7 @@ pub fn check_single(key: &[u8], get: impl FnOnce(&[u8]) -> Result<Option<Value>>
 pub fn shared_entry(why: &str) -> Error {
     Error::LimitExceeded(format!(
         "a key of {SHARED_BYTES} bytes shares its entry with longer keys that begin with it, \
-         which excludes expiry, merging and transactions: {why}"
+         which excludes expiry, merging, transactions, conditions and ranges: {why}"
     ))
 }
 

@@ -24,9 +24,9 @@ use std::sync::Arc;
 
 use cambium::{Direction, Error, Result};
 
-use crate::database::View;
 use crate::reader::{Ahead, Run};
 pub use crate::reader::{MAX_RUN_BYTES, MAX_RUN_ENTRIES};
+use crate::view::View;
 use crate::walker::{Bounds, Walker};
 
 /// An iterator that reads ahead.

@@ -570,7 +570,7 @@ impl ByOrder {
             self.current = Some(of_key(key));
             return Ok(());
         }
-        let value = crate::database::stored_value(&self.snapshot, &key)?;
+        let value = crate::view::stored_value(&self.snapshot, &key)?;
         let value = value.ok_or_else(|| {
             Error::InvalidArgument(format!(
                 "comparator {:?} contradicts itself: a key it sorted is not in the store",

@@ -74,4 +74,33 @@ impl Store {
         let begin = || self.transaction();
         cambium_api::transaction::transact(begin, starving, work).map(|(answer, _)| answer)
     }
+
+    /// The loop of [`Store::transact`], for interfaces that begin and commit the transaction
+    /// themselves: calls `attempt_once` up to `most_attempts` times, until its answer is no
+    /// `Conflict`.
+    ///
+    /// # Errors
+    /// Those of `attempt_once`.
+    ///
+    /// ```
+    /// # fn main() -> cambium::Result<()> {
+    /// # let folder = tempfile::tempdir().expect("a folder for the example");
+    /// # let store = cambium::create(folder.path(), "forest", &cambium::Options::new())?;
+    /// store.repeat(64, || {
+    ///     let transaction = store.transaction()?;
+    ///     let before = transaction.get("oak")?;
+    ///     let before = before.as_deref().unwrap_or_default();
+    ///     transaction.put("oak", [before, b"!"].concat())?;
+    ///     transaction.commit()
+    /// })?;
+    /// # store.close()
+    /// # }
+    /// ```
+    pub fn repeat<R>(
+        &self,
+        most_attempts: u32,
+        attempt_once: impl FnMut() -> Result<R>,
+    ) -> Result<R> {
+        cambium_api::transaction::repeat(most_attempts, &self.open.starving, attempt_once)
+    }
 }

@@ -487,6 +487,22 @@ pub fn transact<R>(
     starving: &AtomicUsize,
     mut work: impl FnMut(&Transaction) -> Result<R>,
 ) -> Result<(R, SequenceNumber)> {
+    repeat(MOST_ATTEMPTS, starving, || {
+        let transaction = begin()?;
+        work(&transaction).and_then(|answer| Ok((answer, transaction.commit()?)))
+    })
+}
+
+/// Calls until the answer is no `Conflict`, up to `most_attempts` times and at least once;
+/// otherwise as [`transact`]. Each call begins and commits a transaction of its own.
+///
+/// # Errors
+/// Those of `attempt_once`; of several `Conflict`s the last.
+pub fn repeat<R>(
+    most_attempts: u32,
+    starving: &AtomicUsize,
+    mut attempt_once: impl FnMut() -> Result<R>,
+) -> Result<R> {
     let mut turn = None;
     for attempt in 1.. {
         if attempt > STARVES_AFTER {
@@ -494,10 +510,8 @@ pub fn transact<R>(
         } else {
             let_others_go_first(starving);
         }
-        let transaction = begin()?;
-        let done = work(&transaction).and_then(|answer| Ok((answer, transaction.commit()?)));
-        match done {
-            Err(Error::Conflict { .. }) if attempt < MOST_ATTEMPTS => back_off(attempt),
+        match attempt_once() {
+            Err(Error::Conflict { .. }) if attempt < most_attempts => back_off(attempt),
             done => return done,
         }
     }
