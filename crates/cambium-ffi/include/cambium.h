@@ -47,6 +47,12 @@
 // Namespaces can be dropped.
 #define CAMBIUM_DROPPABLE_NAMESPACES 16
 
+// Changes and consumers work.
+#define CAMBIUM_CHANGES 32
+
+// Processes read the store beside one that writes, and `cambium_refresh` takes what it wrote.
+#define CAMBIUM_READERS_BESIDE_WRITER 64
+
 // The entry never expires.
 #define CAMBIUM_NEVER UINT64_MAX
 
@@ -92,7 +98,8 @@ typedef enum {
   CAMBIUM_SYNC_FAILED = 18,
   // Another writer changed what a transaction had read; nothing was written.
   CAMBIUM_CONFLICT = 19,
-  // The log no longer has the changes that were asked for.
+  // The log no longer has the changes that were asked for; `cambium_error_oldest` says from
+  // where on it has them.
   CAMBIUM_HISTORY_LOST = 20,
 } cambium_code;
 
@@ -185,6 +192,12 @@ typedef void (*cambium_completion)(void *argument,
                                    cambium_code code,
                                    const void *value,
                                    size_t value_length);
+
+// What `cambium_transact` calls: reads and writes through the transaction, which it neither
+// commits nor frees. It answers `CAMBIUM_OK` (0) for a commit; anything else, be it a number of
+// the program's own, ends the transaction, and nothing is written. It keeps nothing of an
+// earlier call, and does not unwind.
+typedef int32_t (*cambium_work)(void *argument, cambium_transaction *transaction);
 
 #ifdef __cplusplus
 extern "C" {
@@ -287,11 +300,39 @@ cambium_code cambium_batch_put_into(cambium_batch *batch,
                                     const void *value,
                                     size_t value_length);
 
+// Adds a delete in a namespace of the store.
+//
+// # Safety
+// As of `cambium_batch_put_into`.
+cambium_code cambium_batch_delete_into(cambium_batch *batch,
+                                       const char *name,
+                                       const void *key,
+                                       size_t key_length);
+
+// Adds the deletion of a range in a namespace of the store; a null pointer is an open bound.
+//
+// # Safety
+// As of `cambium_batch_put_into`.
+cambium_code cambium_batch_delete_range_into(cambium_batch *batch,
+                                             const char *name,
+                                             const void *from,
+                                             size_t from_length,
+                                             const void *to,
+                                             size_t to_length);
+
 // Writes the batch only if the key is not there.
 //
 // # Safety
 // As of `cambium_batch_put`.
 cambium_code cambium_batch_require_absent(cambium_batch *batch, const void *key, size_t key_length);
+
+// Writes the batch only if the key is there, with any value.
+//
+// # Safety
+// As of `cambium_batch_put`.
+cambium_code cambium_batch_require_present(cambium_batch *batch,
+                                           const void *key,
+                                           size_t key_length);
 
 // Writes the batch only if the key has this value.
 //
@@ -380,6 +421,11 @@ cambium_code cambium_consumers(cambium_store *store, char **names, size_t *count
 // before the first. They stay until its next one.
 const char *cambium_error_message(void);
 
+// The sequence number after which the log still had everything at the last
+// `CAMBIUM_HISTORY_LOST` of the calling thread; 0 before the first. A reader that goes on from
+// it leaves a gap.
+uint64_t cambium_error_oldest(void);
+
 // Gives back what a call answered in memory of its own; null is fine.
 //
 // # Safety
@@ -397,6 +443,32 @@ cambium_code cambium_snapshot_new(cambium_store *store, cambium_snapshot **snaps
 
 // Lets a snapshot go.
 void cambium_snapshot_free(cambium_snapshot *snapshot);
+
+// The state that was kept under a name, in `*snapshot`. It stays readable when its name is
+// dropped, until it is freed.
+//
+// # Safety
+// The name ends with a zero; `snapshot` is null or a place for the handle.
+cambium_code cambium_named_snapshot_open(cambium_store *store,
+                                         const char *name,
+                                         cambium_snapshot **snapshot);
+
+// The same moment of another namespace, in `*namespace_snapshot`, to be freed by itself;
+// `CAMBIUM_NOT_FOUND`, and null, if there is none of that name. An empty name is the default
+// one.
+//
+// # Safety
+// The name ends with a zero; `namespace_snapshot` is null or a place for the handle.
+cambium_code cambium_snapshot_namespace(cambium_snapshot *snapshot,
+                                        const char *name,
+                                        cambium_snapshot **namespace_snapshot);
+
+// Names of the store's namespaces, as of `cambium_namespaces`; one that was made after the
+// snapshot is empty in it.
+//
+// # Safety
+// As of `cambium_named_snapshots`.
+cambium_code cambium_snapshot_namespaces(cambium_snapshot *snapshot, char **names, size_t *count);
 
 // As `cambium_get`, as of the snapshot.
 //
@@ -573,6 +645,28 @@ cambium_code cambium_multi_get(cambium_store *store,
                                void **values,
                                size_t *value_lengths);
 
+// As `cambium_multi_get`, as of the snapshot.
+//
+// # Safety
+// As of `cambium_multi_get`.
+cambium_code cambium_snapshot_multi_get(cambium_snapshot *snapshot,
+                                        size_t count,
+                                        const void *const *keys,
+                                        const size_t *key_lengths,
+                                        void **values,
+                                        size_t *value_lengths);
+
+// As `cambium_multi_get`, as this transaction sees the keys. They count as read.
+//
+// # Safety
+// As of `cambium_multi_get`.
+cambium_code cambium_transaction_multi_get(cambium_transaction *transaction,
+                                           size_t count,
+                                           const void *const *keys,
+                                           const size_t *key_lengths,
+                                           void **values,
+                                           size_t *value_lengths);
+
 // Makes a store in a folder that is empty or not there, by an engine (null is
 // `forest`), and opens it. `options` may be null.
 //
@@ -701,6 +795,15 @@ cambium_code cambium_get_into(cambium_store *store,
 // `transaction` is null or a place for the handle.
 cambium_code cambium_transaction_new(cambium_store *store, cambium_transaction **transaction);
 
+// Calls `work` with a transaction and commits it, as safe as `durable` says. After a conflict
+// it calls `work` again with another transaction, after a pause, up to 64 times in all; one
+// that has lost several times goes before those that begin. Answers what `work` answered, if
+// that is not `CAMBIUM_OK`, or else the code of the last commit.
+//
+// # Safety
+// `work` may be called with `argument`, on this thread, until this call returns.
+int32_t cambium_transact(cambium_store *store, cambium_work work, void *argument, int32_t durable);
+
 // Lets a transaction go; what it wrote and did not commit is forgotten.
 void cambium_transaction_free(cambium_transaction *transaction);
 
@@ -767,6 +870,15 @@ cambium_code cambium_transaction_scan(cambium_transaction *transaction,
                                       const void *to,
                                       size_t to_length,
                                       int32_t backwards,
+                                      cambium_iterator **iterator);
+
+// A pass over every entry, in the order that is cheapest for the engine, with the writes of
+// this transaction so far; works on every engine. `cambium_iterator_next` moves it. The whole
+// namespace counts as read.
+//
+// # Safety
+// As of `cambium_pass_new`.
+cambium_code cambium_transaction_pass(cambium_transaction *transaction,
                                       cambium_iterator **iterator);
 
 // Marks the writes so far.
@@ -882,6 +994,18 @@ cambium_code cambium_batch_put_expiring(cambium_batch *batch,
                                         size_t value_length,
                                         uint64_t moment);
 
+// As `cambium_batch_put_expiring`, in a namespace of the store.
+//
+// # Safety
+// As of `cambium_batch_put_into`.
+cambium_code cambium_batch_put_expiring_into(cambium_batch *batch,
+                                             const char *name,
+                                             const void *key,
+                                             size_t key_length,
+                                             const void *value,
+                                             size_t value_length,
+                                             uint64_t moment);
+
 // The moment at which a key's entry expires, in milliseconds since 1970, in `*moment`;
 // `CAMBIUM_NEVER` if it does not, or is not there.
 //
@@ -926,6 +1050,18 @@ cambium_code cambium_batch_merge(cambium_batch *batch,
                                  size_t key_length,
                                  const void *operand,
                                  size_t operand_length);
+
+// Adds a merge in a namespace of the store, as of `cambium_merge`.
+//
+// # Safety
+// As of `cambium_merge`; the name ends with a zero.
+cambium_code cambium_batch_merge_into(cambium_batch *batch,
+                                      const char *name,
+                                      const char *merge_operator,
+                                      const void *key,
+                                      size_t key_length,
+                                      const void *operand,
+                                      size_t operand_length);
 
 // Puts a key when the transaction commits, of an entry that expires at `moment`, as of
 // `cambium_put_expiring`.

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex};
 
-use cambium::{Operation, Precondition, Result};
+use cambium::{Operation, Precondition, Result, Special};
 
 use crate::error::{cambium_code, done};
 use crate::objects::{
@@ -54,6 +54,41 @@ pub extern "C" fn cambium_batch_count(batch: *const cambium_batch) -> usize {
     look_up(&BATCHES, batch).map_or(0, |batch| lock(&batch).changes.len())
 }
 
+/// Adds an operation, to the default namespace where no name is given.
+pub fn push(
+    batch: *mut cambium_batch,
+    name: Option<*const c_char>,
+    operation: impl FnOnce() -> Result<(Operation, Option<Special>)>,
+) -> cambium_code {
+    change(batch, |batch| {
+        let name = name.map(|name| text!(name, "name").map(Arc::from));
+        let (operation, special) = operation()?;
+        batch.changes.push(name.transpose()?, operation);
+        if let Some(special) = special {
+            batch.changes.make_special(special);
+        }
+        Ok(())
+    })
+}
+
+/// A put, as C has its bytes.
+pub fn put_of(
+    key: *const c_void,
+    key_length: usize,
+    value: *const c_void,
+    value_length: usize,
+) -> Result<Operation> {
+    Ok(Operation::Put {
+        key: input!(key, key_length, "key")?.to_vec(),
+        value: input!(value, value_length, "value")?.to_vec(),
+    })
+}
+
+fn delete_of(key: *const c_void, key_length: usize) -> Result<Operation> {
+    let key = input!(key, key_length, "key")?.to_vec();
+    Ok(Operation::Delete { key })
+}
+
 /// Adds a put.
 ///
 /// # Safety
@@ -66,12 +101,8 @@ pub unsafe extern "C" fn cambium_batch_put(
     value: *const c_void,
     value_length: usize,
 ) -> cambium_code {
-    change(batch, |batch| {
-        let key = input!(key, key_length, "key")?;
-        batch
-            .changes
-            .put(key, input!(value, value_length, "value")?);
-        Ok(())
+    push(batch, None, || {
+        Ok((put_of(key, key_length, value, value_length)?, None))
     })
 }
 
@@ -85,10 +116,7 @@ pub unsafe extern "C" fn cambium_batch_delete(
     key: *const c_void,
     key_length: usize,
 ) -> cambium_code {
-    change(batch, |batch| {
-        batch.changes.delete(input!(key, key_length, "key")?);
-        Ok(())
-    })
+    push(batch, None, || Ok((delete_of(key, key_length)?, None)))
 }
 
 /// Adds the deletion of a range; a null pointer is an open bound.
@@ -103,10 +131,9 @@ pub unsafe extern "C" fn cambium_batch_delete_range(
     to: *const c_void,
     to_length: usize,
 ) -> cambium_code {
-    change(batch, |batch| {
+    push(batch, None, || {
         let range = range(from, from_length, to, to_length)?;
-        batch.changes.delete_range(range);
-        Ok(())
+        Ok((Operation::DeleteRange { range }, None))
     })
 }
 
@@ -123,14 +150,43 @@ pub unsafe extern "C" fn cambium_batch_put_into(
     value: *const c_void,
     value_length: usize,
 ) -> cambium_code {
-    change(batch, |batch| {
-        let operation = Operation::Put {
-            key: input!(key, key_length, "key")?.to_vec(),
-            value: input!(value, value_length, "value")?.to_vec(),
-        };
-        let name = Arc::from(text!(name, "name")?);
-        batch.changes.push(Some(name), operation);
-        Ok(())
+    push(batch, Some(name), || {
+        Ok((put_of(key, key_length, value, value_length)?, None))
+    })
+}
+
+/// Adds a delete in a namespace of the store.
+///
+/// # Safety
+/// As of `cambium_batch_put_into`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_batch_delete_into(
+    batch: *mut cambium_batch,
+    name: *const c_char,
+    key: *const c_void,
+    key_length: usize,
+) -> cambium_code {
+    push(batch, Some(name), || {
+        Ok((delete_of(key, key_length)?, None))
+    })
+}
+
+/// Adds the deletion of a range in a namespace of the store; a null pointer is an open bound.
+///
+/// # Safety
+/// As of `cambium_batch_put_into`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_batch_delete_range_into(
+    batch: *mut cambium_batch,
+    name: *const c_char,
+    from: *const c_void,
+    from_length: usize,
+    to: *const c_void,
+    to_length: usize,
+) -> cambium_code {
+    push(batch, Some(name), || {
+        let range = range(from, from_length, to, to_length)?;
+        Ok((Operation::DeleteRange { range }, None))
     })
 }
 
@@ -147,6 +203,23 @@ pub unsafe extern "C" fn cambium_batch_require_absent(
     change(batch, |batch| {
         let key = input!(key, key_length, "key")?.to_vec();
         batch.conditions.push(Precondition::Absent { key });
+        Ok(())
+    })
+}
+
+/// Writes the batch only if the key is there, with any value.
+///
+/// # Safety
+/// As of `cambium_batch_put`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_batch_require_present(
+    batch: *mut cambium_batch,
+    key: *const c_void,
+    key_length: usize,
+) -> cambium_code {
+    change(batch, |batch| {
+        let key = input!(key, key_length, "key")?.to_vec();
+        batch.conditions.push(Precondition::Present { key });
         Ok(())
     })
 }

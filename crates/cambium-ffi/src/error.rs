@@ -1,7 +1,7 @@
 //! Codes, and the words of the last error of each thread.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char};
 
 use cambium::{Error, Result};
@@ -51,12 +51,14 @@ pub enum cambium_code {
     CAMBIUM_SYNC_FAILED = 18,
     /// Another writer changed what a transaction had read; nothing was written.
     CAMBIUM_CONFLICT = 19,
-    /// The log no longer has the changes that were asked for.
+    /// The log no longer has the changes that were asked for; `cambium_error_oldest` says from
+    /// where on it has them.
     CAMBIUM_HISTORY_LOST = 20,
 }
 
 thread_local! {
     static MESSAGE: RefCell<Cow<'static, CStr>> = const { RefCell::new(Cow::Borrowed(c"")) };
+    static OLDEST: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The code of an error.
@@ -105,6 +107,9 @@ pub fn answer_or(
             code
         }
         Err(error) => {
+            if let Error::HistoryLost { oldest } = &error {
+                OLDEST.set(oldest.0);
+            }
             let text = error.to_string().replace('\0', "\u{fffd}");
             set_message(CString::new(text).unwrap_or_default().into());
             code_of(&error)
@@ -128,6 +133,14 @@ pub fn done(call: impl FnOnce() -> Result<()>) -> cambium_code {
 #[unsafe(no_mangle)]
 pub extern "C" fn cambium_error_message() -> *const c_char {
     MESSAGE.with(|message| message.borrow().as_ptr())
+}
+
+/// The sequence number after which the log still had everything at the last
+/// `CAMBIUM_HISTORY_LOST` of the calling thread; 0 before the first. A reader that goes on from
+/// it leaves a gap.
+#[unsafe(no_mangle)]
+pub extern "C" fn cambium_error_oldest() -> u64 {
+    OLDEST.get()
 }
 
 /// Gives back what a call answered in memory of its own; null is fine.

@@ -1,19 +1,20 @@
 //! Snapshots and iterators.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 use std::sync::Mutex;
 
 use cambium::{Entry, Error, Result, Value};
 use cambium_bindings::Walker;
 use cambium_bindings::walker::Bounds;
 
-use crate::error::{answer, cambium_code, done};
+use crate::error::{answer, answer_or, cambium_code, done};
 use crate::objects::{
     ITERATORS, Iteration, SNAPSHOTS, STORES, cambium_iterator, cambium_snapshot, cambium_store,
-    forget, input, keep, lock, look_up, output, plain,
+    forget, input, keep, lock, look_up, output, plain, text,
 };
 use crate::opened::Moment;
 use crate::store::{give_value, range};
+use crate::upkeep::give_names;
 
 /// The state of a store now, in `*snapshot`, for as long as it is held.
 ///
@@ -36,6 +37,64 @@ pub unsafe extern "C" fn cambium_snapshot_new(
 #[unsafe(no_mangle)]
 pub extern "C" fn cambium_snapshot_free(snapshot: *mut cambium_snapshot) {
     forget(&SNAPSHOTS, snapshot);
+}
+
+/// The state that was kept under a name, in `*snapshot`. It stays readable when its name is
+/// dropped, until it is freed.
+///
+/// # Safety
+/// The name ends with a zero; `snapshot` is null or a place for the handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_named_snapshot_open(
+    store: *mut cambium_store,
+    name: *const c_char,
+    snapshot: *mut *mut cambium_snapshot,
+) -> cambium_code {
+    output!(snapshot, std::ptr::null_mut());
+    done(|| {
+        let kept = plain(store)?.named_snapshot(text!(name, "name")?)?;
+        output!(snapshot, keep(&SNAPSHOTS, Moment::Plain(kept))?);
+        Ok(())
+    })
+}
+
+/// The same moment of another namespace, in `*namespace_snapshot`, to be freed by itself;
+/// `CAMBIUM_NOT_FOUND`, and null, if there is none of that name. An empty name is the default
+/// one.
+///
+/// # Safety
+/// The name ends with a zero; `namespace_snapshot` is null or a place for the handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_snapshot_namespace(
+    snapshot: *mut cambium_snapshot,
+    name: *const c_char,
+    namespace_snapshot: *mut *mut cambium_snapshot,
+) -> cambium_code {
+    output!(namespace_snapshot, std::ptr::null_mut());
+    answer_or(c"the snapshot has no namespace of that name", || {
+        let moment = look_up(&SNAPSHOTS, snapshot)?;
+        let Some(found) = moment.namespace(text!(name, "name")?)? else {
+            return Ok(cambium_code::CAMBIUM_NOT_FOUND);
+        };
+        output!(namespace_snapshot, keep(&SNAPSHOTS, found)?);
+        Ok(cambium_code::CAMBIUM_OK)
+    })
+}
+
+/// Names of the store's namespaces, as of `cambium_namespaces`; one that was made after the
+/// snapshot is empty in it.
+///
+/// # Safety
+/// As of `cambium_named_snapshots`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_snapshot_namespaces(
+    snapshot: *mut cambium_snapshot,
+    names: *mut *mut c_char,
+    count: *mut usize,
+) -> cambium_code {
+    give_names(names, count, || {
+        look_up(&SNAPSHOTS, snapshot)?.whole().namespaces()
+    })
 }
 
 /// As `cambium_get`, as of the snapshot.
@@ -102,10 +161,17 @@ pub unsafe extern "C" fn cambium_pass_new(
     store: *mut cambium_store,
     iterator: *mut *mut cambium_iterator,
 ) -> cambium_code {
+    give_pass(iterator, || plain(store)?.iterate())
+}
+
+/// Hands a pass over entries to C.
+pub fn give_pass<P: Iterator<Item = Result<Entry>> + Send + 'static>(
+    iterator: *mut *mut cambium_iterator,
+    begin: impl FnOnce() -> Result<P>,
+) -> cambium_code {
     output!(iterator, std::ptr::null_mut());
     done(|| {
-        let entries = plain(store)?.iterate()?;
-        let iteration = Iteration::Pass(Box::new(entries), None);
+        let iteration = Iteration::Pass(Box::new(begin()?), None);
         output!(iterator, keep(&ITERATORS, Mutex::new(iteration))?);
         Ok(())
     })

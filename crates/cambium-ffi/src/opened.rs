@@ -182,6 +182,29 @@ impl Moment {
         }
     }
 
+    pub fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Value>>> {
+        match self {
+            Moment::Plain(snapshot) => snapshot.multi_get(keys),
+            Moment::Compared(view) => view.multi_get(keys),
+        }
+    }
+
+    /// What the store itself has for this moment, which includes all namespaces.
+    pub fn whole(&self) -> &Snapshot {
+        match self {
+            Moment::Plain(snapshot) => snapshot,
+            Moment::Compared(view) => view.snapshot(),
+        }
+    }
+
+    /// The same moment of another namespace.
+    pub fn namespace(&self, name: &str) -> Result<Option<Moment>> {
+        Ok(match self {
+            Moment::Plain(snapshot) => snapshot.namespace(name)?.map(Moment::Plain),
+            Moment::Compared(view) => view.namespace(name)?.map(Moment::Compared),
+        })
+    }
+
     /// An iterator in order, unplaced.
     pub fn walker(&self, bounds: &Bounds) -> Walker {
         match self {

@@ -2,14 +2,16 @@
 
 use std::ffi::c_void;
 
-use cambium::{Error, Request, Response, Result};
+use cambium::{Error, Request, Response, Result, Value};
 use cambium_bindings::c;
 
 use crate::error::{answer, cambium_code, done};
 use crate::objects::{
-    BATCHES, STORES, cambium_batch, cambium_store, input, lock, look_up, output, plain,
+    BATCHES, SNAPSHOTS, STORES, cambium_batch, cambium_snapshot, cambium_store,
+    cambium_transaction, input, lock, look_up, output, plain,
 };
 use crate::store::durability;
+use crate::transaction::view;
 
 /// Called once with the answer to a submitted request, on any thread: the argument that was
 /// submitted, `CAMBIUM_OK`, `CAMBIUM_NOT_FOUND` or what went wrong, and the value of a get,
@@ -198,6 +200,63 @@ pub unsafe extern "C" fn cambium_multi_get(
     values: *mut *mut c_void,
     value_lengths: *mut usize,
 ) -> cambium_code {
+    give_values(
+        count,
+        (keys, key_lengths),
+        (values, value_lengths),
+        |keys| look_up(&STORES, store)?.multi_get(keys),
+    )
+}
+
+/// As `cambium_multi_get`, as of the snapshot.
+///
+/// # Safety
+/// As of `cambium_multi_get`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_snapshot_multi_get(
+    snapshot: *mut cambium_snapshot,
+    count: usize,
+    keys: *const *const c_void,
+    key_lengths: *const usize,
+    values: *mut *mut c_void,
+    value_lengths: *mut usize,
+) -> cambium_code {
+    give_values(
+        count,
+        (keys, key_lengths),
+        (values, value_lengths),
+        |keys| look_up(&SNAPSHOTS, snapshot)?.multi_get(keys),
+    )
+}
+
+/// As `cambium_multi_get`, as this transaction sees the keys. They count as read.
+///
+/// # Safety
+/// As of `cambium_multi_get`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_transaction_multi_get(
+    transaction: *mut cambium_transaction,
+    count: usize,
+    keys: *const *const c_void,
+    key_lengths: *const usize,
+    values: *mut *mut c_void,
+    value_lengths: *mut usize,
+) -> cambium_code {
+    give_values(
+        count,
+        (keys, key_lengths),
+        (values, value_lengths),
+        |keys| view(transaction)?.multi_get(keys),
+    )
+}
+
+/// Hands the values of several keys to C, each in memory of its own.
+fn give_values(
+    count: usize,
+    (keys, key_lengths): (*const *const c_void, *const usize),
+    (values, value_lengths): (*mut *mut c_void, *mut usize),
+    get: impl FnOnce(&[&[u8]]) -> Result<Vec<Option<Value>>>,
+) -> cambium_code {
     done(|| {
         if count > 0 && (values.is_null() || value_lengths.is_null()) {
             let what = "there is no place for the values: a null pointer";
@@ -215,7 +274,7 @@ pub unsafe extern "C" fn cambium_multi_get(
         let keys: Vec<&[u8]> = keys
             .map(|(start, length)| input!(*start, *length, "key"))
             .collect::<Result<_>>()?;
-        let found = look_up(&STORES, store)?.multi_get(&keys)?;
+        let found = get(&keys)?;
         for (place, value) in found.iter().enumerate() {
             if let Some(value) = value {
                 output!(values.wrapping_add(place), c::allocate(value).cast());

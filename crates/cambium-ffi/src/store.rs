@@ -30,6 +30,10 @@ pub const CAMBIUM_NAMED_SNAPSHOTS: u32 = 4;
 pub const CAMBIUM_INTEGER_KEYS: u32 = 8;
 /// Namespaces can be dropped.
 pub const CAMBIUM_DROPPABLE_NAMESPACES: u32 = 16;
+/// Changes and consumers work.
+pub const CAMBIUM_CHANGES: u32 = 32;
+/// Processes read the store beside one that writes, and `cambium_refresh` takes what it wrote.
+pub const CAMBIUM_READERS_BESIDE_WRITER: u32 = 64;
 
 /// A durability that C names by number.
 pub fn durability(number: i32) -> Result<Durability> {
@@ -191,6 +195,11 @@ pub extern "C" fn cambium_capabilities(store: *const cambium_store) -> u32 {
             (
                 CAMBIUM_DROPPABLE_NAMESPACES,
                 able.droppable_namespaces && is_plain,
+            ),
+            (CAMBIUM_CHANGES, able.changes),
+            (
+                CAMBIUM_READERS_BESIDE_WRITER,
+                able.readers_beside_writer && is_plain,
             ),
         ];
         let there = all.iter().filter(|(_, there)| *there);

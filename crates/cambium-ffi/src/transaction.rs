@@ -3,20 +3,35 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Mutex;
 
-use cambium::{Direction, Error, Result, Savepoint, Transaction, TransactionView};
+use cambium::{Direction, Error, Result, Savepoint, Store, Transaction, TransactionView};
 
 use crate::error::{answer_or, cambium_code, done};
+use crate::iterator::give_pass;
 use crate::objects::{
-    ITERATORS, Iteration, TRANSACTIONS, cambium_iterator, cambium_store, cambium_transaction,
-    forget, input, keep, lock, look_up, output, plain, text,
+    TRANSACTIONS, cambium_iterator, cambium_store, cambium_transaction, forget, input, keep, lock,
+    look_up, output, plain, text,
 };
 use crate::store::{durability, give_value, range};
+
+/// So often `cambium_transact` calls the program's function, as the header says.
+const MOST_ATTEMPTS: u32 = 64;
 
 /// A transaction, until its commit, and the namespace that its calls go to.
 pub struct Begun {
     transaction: Option<Transaction>,
     view: TransactionView,
     savepoints: Vec<Savepoint>,
+}
+
+impl Begun {
+    fn on(store: &Store) -> Result<Mutex<Begun>> {
+        let begun = store.transaction()?;
+        Ok(Mutex::new(Begun {
+            view: TransactionView::clone(&begun),
+            transaction: Some(begun),
+            savepoints: Vec::new(),
+        }))
+    }
 }
 
 /// Begins a transaction, in `*transaction`. It reads the state of this moment and its own
@@ -32,15 +47,56 @@ pub unsafe extern "C" fn cambium_transaction_new(
 ) -> cambium_code {
     output!(transaction, std::ptr::null_mut());
     done(|| {
-        let begun = plain(store)?.transaction()?;
-        let begun = Begun {
-            view: TransactionView::clone(&begun),
-            transaction: Some(begun),
-            savepoints: Vec::new(),
-        };
-        output!(transaction, keep(&TRANSACTIONS, Mutex::new(begun))?);
+        let begun = Begun::on(&plain(store)?)?;
+        output!(transaction, keep(&TRANSACTIONS, begun)?);
         Ok(())
     })
+}
+
+/// What `cambium_transact` calls: reads and writes through the transaction, which it neither
+/// commits nor frees. It answers `CAMBIUM_OK` (0) for a commit; anything else, be it a number of
+/// the program's own, ends the transaction, and nothing is written. It keeps nothing of an
+/// earlier call, and does not unwind.
+pub type cambium_work = Option<
+    unsafe extern "C" fn(argument: *mut c_void, transaction: *mut cambium_transaction) -> i32,
+>;
+
+/// Calls `work` with a transaction and commits it, as safe as `durable` says. After a conflict
+/// it calls `work` again with another transaction, after a pause, up to 64 times in all; one
+/// that has lost several times goes before those that begin. Answers what `work` answered, if
+/// that is not `CAMBIUM_OK`, or else the code of the last commit.
+///
+/// # Safety
+/// `work` may be called with `argument`, on this thread, until this call returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_transact(
+    store: *mut cambium_store,
+    work: cambium_work,
+    argument: *mut c_void,
+    durable: i32,
+) -> i32 {
+    let mut worked = 0;
+    let committed = done(|| {
+        let work = work.ok_or_else(|| {
+            Error::InvalidArgument("there is no function to call: a null pointer".to_string())
+        })?;
+        let (store, durable) = (plain(store)?, durability(durable)?);
+        store.repeat(MOST_ATTEMPTS, || {
+            let transaction = keep(&TRANSACTIONS, Begun::on(&store)?)?;
+            // SAFETY: cambium.h: the function takes its argument and a transaction.
+            worked = unsafe { work(argument, transaction) };
+            let begun = end(transaction);
+            forget(&TRANSACTIONS, transaction);
+            match worked {
+                0 => begun?.with_durability(durable).commit().map(drop),
+                _ => Ok(()),
+            }
+        })
+    });
+    match worked {
+        0 => committed as i32,
+        _ => worked,
+    }
 }
 
 /// Lets a transaction go; what it wrote and did not commit is forgotten.
@@ -64,13 +120,16 @@ pub extern "C" fn cambium_transaction_commit(
 ) -> cambium_code {
     done(|| {
         let durable = durability(durable)?;
-        let begun = lock(&*look_up(&TRANSACTIONS, transaction)?)
-            .transaction
-            .take();
-        let ended = || Error::InvalidArgument("the transaction has ended".to_string());
-        let begun = begun.ok_or_else(ended)?.with_durability(durable);
+        let begun = end(transaction)?.with_durability(durable);
         begun.commit().map(drop)
     })
+}
+
+/// Takes out the transaction of a handle, which has ended then.
+fn end(transaction: *mut cambium_transaction) -> Result<Transaction> {
+    let begun = look_up(&TRANSACTIONS, transaction)?;
+    let begun = lock(&begun).transaction.take();
+    begun.ok_or_else(|| Error::InvalidArgument("the transaction has ended".to_string()))
 }
 
 /// The namespace that later calls of this transaction go to, made if it is not there; an
@@ -173,19 +232,29 @@ pub unsafe extern "C" fn cambium_transaction_scan(
     backwards: i32,
     iterator: *mut *mut cambium_iterator,
 ) -> cambium_code {
-    output!(iterator, std::ptr::null_mut());
-    done(|| {
+    give_pass(iterator, || {
         let direction = match backwards {
             0 => Direction::Forward,
             _ => Direction::Reverse,
         };
         let range = range(from, from_length, to, to_length)?;
         let mut entries = view(transaction)?.scan(range)?;
-        let entries = std::iter::from_fn(move || direction.advance(&mut entries));
-        let iteration = Iteration::Pass(Box::new(entries), None);
-        output!(iterator, keep(&ITERATORS, Mutex::new(iteration))?);
-        Ok(())
+        Ok(std::iter::from_fn(move || direction.advance(&mut entries)))
     })
+}
+
+/// A pass over every entry, in the order that is cheapest for the engine, with the writes of
+/// this transaction so far; works on every engine. `cambium_iterator_next` moves it. The whole
+/// namespace counts as read.
+///
+/// # Safety
+/// As of `cambium_pass_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_transaction_pass(
+    transaction: *mut cambium_transaction,
+    iterator: *mut *mut cambium_iterator,
+) -> cambium_code {
+    give_pass(iterator, || view(transaction)?.iterate())
 }
 
 /// Marks the writes so far.

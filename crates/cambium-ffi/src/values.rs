@@ -1,13 +1,14 @@
 //! Entries that expire, and merging.
 
 use std::ffi::{c_char, c_void};
+use std::sync::Arc;
 
-use cambium::{Error, Expiry, UnixMillis};
+use cambium::{Error, Expiry, Special, UnixMillis};
 
+use crate::batch::{push, put_of};
 use crate::error::{cambium_code, done};
 use crate::objects::{
-    BATCHES, cambium_batch, cambium_store, cambium_transaction, input, lock, look_up, output,
-    plain, text,
+    cambium_batch, cambium_store, cambium_transaction, input, output, plain, text,
 };
 use crate::store::durability;
 use crate::transaction::view;
@@ -62,16 +63,29 @@ pub unsafe extern "C" fn cambium_batch_put_expiring(
     value_length: usize,
     moment: u64,
 ) -> cambium_code {
-    done(|| {
-        let key = input!(key, key_length, "key")?;
-        let value = input!(value, value_length, "value")?;
-        let batch = look_up(&BATCHES, batch)?;
-        let changes = &mut lock(&*batch).changes;
-        match expiry(moment) {
-            Some(expiry) => changes.put_expiring(key, value, expiry),
-            None => changes.put(key, value),
-        };
-        Ok(())
+    push(batch, None, || {
+        let put = put_of(key, key_length, value, value_length)?;
+        Ok((put, expiry(moment).map(Special::Expires)))
+    })
+}
+
+/// As `cambium_batch_put_expiring`, in a namespace of the store.
+///
+/// # Safety
+/// As of `cambium_batch_put_into`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_batch_put_expiring_into(
+    batch: *mut cambium_batch,
+    name: *const c_char,
+    key: *const c_void,
+    key_length: usize,
+    value: *const c_void,
+    value_length: usize,
+    moment: u64,
+) -> cambium_code {
+    push(batch, Some(name), || {
+        let put = put_of(key, key_length, value, value_length)?;
+        Ok((put, expiry(moment).map(Special::Expires)))
     })
 }
 
@@ -164,13 +178,31 @@ pub unsafe extern "C" fn cambium_batch_merge(
     operand: *const c_void,
     operand_length: usize,
 ) -> cambium_code {
-    done(|| {
+    push(batch, None, || {
         let operator = text!(merge_operator, "operator")?;
-        let key = input!(key, key_length, "key")?;
-        let operand = input!(operand, operand_length, "operand")?;
-        let batch = look_up(&BATCHES, batch)?;
-        lock(&*batch).changes.merge(operator, key, operand);
-        Ok(())
+        let put = put_of(key, key_length, operand, operand_length)?;
+        Ok((put, Some(Special::Merge(Arc::from(operator)))))
+    })
+}
+
+/// Adds a merge in a namespace of the store, as of `cambium_merge`.
+///
+/// # Safety
+/// As of `cambium_merge`; the name ends with a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_batch_merge_into(
+    batch: *mut cambium_batch,
+    name: *const c_char,
+    merge_operator: *const c_char,
+    key: *const c_void,
+    key_length: usize,
+    operand: *const c_void,
+    operand_length: usize,
+) -> cambium_code {
+    push(batch, Some(name), || {
+        let operator = text!(merge_operator, "operator")?;
+        let put = put_of(key, key_length, operand, operand_length)?;
+        Ok((put, Some(Special::Merge(Arc::from(operator)))))
     })
 }
 

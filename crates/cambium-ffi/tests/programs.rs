@@ -47,6 +47,16 @@ fn every_call_answers_and_misuse_is_an_error() {
 }
 
 #[test]
+fn batches_snapshots_and_transactions_do_what_those_of_rust_do() {
+    for watch in [Watch::Plain, Watch::AddressSanitizer] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = linked("tests/programs/further.c", folder.path(), watch);
+        let said = run(&program, folder.path(), &[]);
+        assert_eq!(said, "all of these answer\n");
+    }
+}
+
+#[test]
 fn a_comparator_of_the_program_orders_keys_and_is_kept_by_name() {
     for watch in [Watch::Plain, Watch::AddressSanitizer] {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 // Uses every function of cambium.h, rightly and wrongly, in the folder it is
-// started in.
+// started in; further.c has those on namespaces in batches and snapshots, and more.
 
 #include <cambium.h>
 #include <pthread.h>
@@ -8,37 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECT(condition)                                                       \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
-      fprintf(stderr, "%s:%d: expected %s; last error: %s\n", __FILE__, __LINE__, \
-              #condition, cambium_error_message());                             \
-      exit(1);                                                                  \
-    }                                                                           \
-  } while (0)
-
-// A call answers a code, and words where it is an error.
-static void answers(cambium_code wanted, cambium_code found, int line) {
-  if (wanted != found || (found > CAMBIUM_NOT_FOUND && !*cambium_error_message())) {
-    fprintf(stderr, "%s:%d: %s, expected %s; last error: %s\n", __FILE__, line,
-            cambium_code_name(found), cambium_code_name(wanted), cambium_error_message());
-    exit(1);
-  }
-}
-#define ANSWERS(code, call) answers(CAMBIUM_##code, call, __LINE__)
-
-static void has(cambium_store* store, const char* key, const char* wanted) {
-  void* value;
-  size_t length;
-  const cambium_code code = cambium_get(store, key, strlen(key), &value, &length);
-  if (wanted == NULL) {
-    EXPECT(code == CAMBIUM_NOT_FOUND && value == NULL && length == 0);
-    return;
-  }
-  EXPECT(code == CAMBIUM_OK && length == strlen(wanted));
-  EXPECT(memcmp(value, wanted, length) == 0);
-  cambium_free(value);
-}
+#include "expect.h"
 
 static void reads_and_writes(cambium_store* store) {
   ANSWERS(OK, cambium_put(store, "oak", 3, "Quercus", 7, CAMBIUM_SYNCED));
@@ -222,7 +192,7 @@ static void upkeep(cambium_store* store) {
   ANSWERS(NOT_A_STORE, cambium_open_read_only("nowhere", NULL, &copy));
   EXPECT(cambium_capabilities(store) ==
          (CAMBIUM_ORDERED | CAMBIUM_NAMESPACES | CAMBIUM_NAMED_SNAPSHOTS |
-          CAMBIUM_DROPPABLE_NAMESPACES));
+          CAMBIUM_DROPPABLE_NAMESPACES | CAMBIUM_CHANGES | CAMBIUM_READERS_BESIDE_WRITER));
 }
 
 static void null_and_wrong(cambium_store* store) {
