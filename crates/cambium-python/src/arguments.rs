@@ -66,11 +66,18 @@ pub fn path(argument: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     os.call_method1("fsdecode", (argument,))?.extract()
 }
 
-/// How safe a write is when it returns.
-pub fn durability(sync: bool) -> Durability {
-    match sync {
-        true => Durability::Synced,
-        false => Durability::Written,
+/// How safe a write is when it returns: by plyvel's flag, or by the name of a durability.
+pub fn durability(sync: bool, name: Option<&str>) -> PyResult<Durability> {
+    match (name, sync) {
+        (None, true) | (Some("synced"), _) => Ok(Durability::Synced),
+        (None, false) | (Some("written"), false) => Ok(Durability::Written),
+        (Some("buffered"), false) => Ok(Durability::Buffered),
+        (Some(name @ ("written" | "buffered")), true) => Err(PyValueError::new_err(format!(
+            "sync=True together with durability={name:?}: give one of them"
+        ))),
+        (Some(name), _) => Err(PyValueError::new_err(format!(
+            "durability {name:?}: expected 'buffered', 'written' or 'synced'"
+        ))),
     }
 }
 
@@ -83,7 +90,22 @@ pub struct Limits<'py> {
     pub prefix: Option<Bound<'py, PyAny>>,
 }
 
-impl Limits<'_> {
+impl<'py> Limits<'py> {
+    /// Those from `start` up to, not including, `stop`, or those of a prefix.
+    pub fn half_open(
+        start: Option<Bound<'py, PyAny>>,
+        stop: Option<Bound<'py, PyAny>>,
+        prefix: Option<Bound<'py, PyAny>>,
+    ) -> Self {
+        Limits {
+            start,
+            stop,
+            include_start: true,
+            include_stop: false,
+            prefix,
+        }
+    }
+
     /// The bounds within the keys that begin with `within`.
     pub fn bounds(&self, within: &[u8]) -> PyResult<Bounds> {
         if let Some(prefix) = &self.prefix {

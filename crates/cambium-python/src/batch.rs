@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cambium::Operation;
+use cambium::{Durability, Operation, Precondition, Special};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::arguments::{bytes, durability};
+use crate::arguments::{Limits, bytes};
 use crate::errors::{ask, closed};
-use crate::readable::Shared;
+use crate::readable::{Shared, after};
 
 /// What LevelDB's header of a batch takes.
 const EMPTY_BYTES: u64 = 12;
@@ -21,84 +21,170 @@ pub struct WriteBatch {
     database: Shared,
     prefix: Vec<u8>,
     transaction: bool,
-    sync: bool,
-    changes: Mutex<cambium::WriteBatch>,
+    durability: Durability,
+    content: Mutex<Content>,
+}
+
+/// Changes, and what must hold for them.
+#[derive(Clone, Default)]
+struct Content {
+    changes: cambium::WriteBatch,
+    conditions: Vec<Precondition>,
 }
 
 impl WriteBatch {
-    pub fn new(database: Shared, prefix: Vec<u8>, transaction: bool, sync: bool) -> Self {
+    pub fn new(
+        database: Shared,
+        prefix: Vec<u8>,
+        transaction: bool,
+        durability: Durability,
+    ) -> Self {
         WriteBatch {
             database,
             prefix,
             transaction,
-            sync,
-            changes: Mutex::default(),
+            durability,
+            content: Mutex::default(),
         }
     }
 
-    fn changes(&self) -> PyResult<MutexGuard<'_, cambium::WriteBatch>> {
+    fn content(&self) -> PyResult<MutexGuard<'_, Content>> {
         if self.database.is_closed() {
             return Err(closed("database"));
         }
-        Ok(self.changes.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.content.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn key(&self, key: &[u8]) -> Vec<u8> {
-        [&self.prefix[..], key].concat()
+    fn key(&self, key: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+        Ok([&self.prefix[..], &*bytes(key)?].concat())
     }
 
-    fn push(&self, operation: Operation, namespace: Option<&str>) -> PyResult<()> {
-        self.changes()?.push(namespace.map(Arc::from), operation);
+    fn push(
+        &self,
+        operation: Operation,
+        namespace: Option<&str>,
+        special: Option<Special>,
+    ) -> PyResult<()> {
+        let changes = &mut self.content()?.changes;
+        changes.push(namespace.map(Arc::from), operation);
+        if let Some(special) = special {
+            changes.make_special(special);
+        }
         Ok(())
+    }
+
+    fn require(&self, condition: Precondition) -> PyResult<()> {
+        self.content()?.conditions.push(condition);
+        Ok(())
+    }
+
+    fn write_content(&self, py: Python<'_>, content: Content) -> PyResult<()> {
+        let Content {
+            changes,
+            conditions,
+        } = content;
+        ask(py, || {
+            let database = &self.database;
+            database.write_if(&conditions, changes, self.durability)
+        })
     }
 }
 
 #[pymethods]
 impl WriteBatch {
-    #[pyo3(signature = (key, value, *, namespace=None))]
+    /// The time to live is counted from the write.
+    #[pyo3(signature = (key, value, *, namespace=None, ttl=None))]
     fn put(
         &self,
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
         namespace: Option<&str>,
+        ttl: Option<f64>,
     ) -> PyResult<()> {
-        let (key, value) = (self.key(&bytes(key)?), bytes(value)?.into_owned());
-        self.push(Operation::Put { key, value }, namespace)
+        let (key, value) = (self.key(key)?, bytes(value)?.into_owned());
+        let expiry = ttl.map(after).transpose()?;
+        let special = expiry.map(Special::Expires);
+        self.push(Operation::Put { key, value }, namespace, special)
+    }
+
+    /// Lets a merge operator make the next value of the current one and an operand.
+    #[pyo3(signature = (operator, key, operand, *, namespace=None))]
+    fn merge(
+        &self,
+        operator: &str,
+        key: &Bound<'_, PyAny>,
+        operand: &Bound<'_, PyAny>,
+        namespace: Option<&str>,
+    ) -> PyResult<()> {
+        let (key, value) = (self.key(key)?, bytes(operand)?.into_owned());
+        let special = Special::Merge(Arc::from(operator));
+        self.push(Operation::Put { key, value }, namespace, Some(special))
     }
 
     #[pyo3(signature = (key, *, namespace=None))]
     fn delete(&self, key: &Bound<'_, PyAny>, namespace: Option<&str>) -> PyResult<()> {
-        let key = self.key(&bytes(key)?);
-        self.push(Operation::Delete { key }, namespace)
+        let key = self.key(key)?;
+        self.push(Operation::Delete { key }, namespace, None)
+    }
+
+    /// Deletes the keys of a prefix, or those from `start` up to, not including, `stop`.
+    #[pyo3(signature = (*, start=None, stop=None, prefix=None, namespace=None))]
+    fn delete_range(
+        &self,
+        start: Option<Bound<'_, PyAny>>,
+        stop: Option<Bound<'_, PyAny>>,
+        prefix: Option<Bound<'_, PyAny>>,
+        namespace: Option<&str>,
+    ) -> PyResult<()> {
+        let limits = Limits::half_open(start, stop, prefix);
+        let range = limits.bounds(&self.prefix)?.range();
+        self.push(Operation::DeleteRange { range }, namespace, None)
+    }
+
+    /// Writes the batch only if the key is not there.
+    fn require_absent(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let key = self.key(key)?;
+        self.require(Precondition::Absent { key })
+    }
+
+    /// Writes the batch only if the key is there.
+    fn require_present(&self, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        let key = self.key(key)?;
+        self.require(Precondition::Present { key })
+    }
+
+    /// Writes the batch only if the key has this value.
+    fn require_equal(&self, key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (key, value) = (self.key(key)?, bytes(value)?.into_owned());
+        self.require(Precondition::Equals { key, value })
     }
 
     fn clear(&self) -> PyResult<()> {
-        self.changes()?.clear();
+        *self.content()? = Content::default();
         Ok(())
     }
 
     fn write(&self, py: Python<'_>) -> PyResult<()> {
-        let changes = self.changes()?.clone();
-        ask(py, || self.database.write(changes, durability(self.sync)))
+        let content = self.content()?.clone();
+        self.write_content(py, content)
     }
 
     fn append(&self, source: &Bound<'_, WriteBatch>) -> PyResult<()> {
         // A copy first: it may be this batch.
-        let source = source.get().changes()?.clone();
-        let mut changes = self.changes()?;
-        for (namespace, operation) in source.into_operations() {
-            changes.push(namespace, operation);
-        }
+        let source = source.get().content()?.clone();
+        let mut content = self.content()?;
+        content.changes.append(source.changes);
+        content.conditions.extend(source.conditions);
         Ok(())
     }
 
     fn approximate_size(&self) -> PyResult<u64> {
-        let changes = self.changes()?;
+        let changes = &self.content()?.changes;
         Ok(EMPTY_BYTES + changes.bytes() + OPERATION_BYTES * changes.len() as u64)
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        Ok(self.changes()?.len())
+        Ok(self.content()?.changes.len())
     }
 
     fn __bool__(&self) -> bool {
@@ -106,7 +192,7 @@ impl WriteBatch {
     }
 
     fn __enter__(slf: Py<Self>) -> PyResult<Py<Self>> {
-        drop(slf.get().changes()?);
+        drop(slf.get().content()?);
         Ok(slf)
     }
 
@@ -116,10 +202,10 @@ impl WriteBatch {
             .iter()
             .next()
             .is_some_and(|class| !class.is_none());
-        let changes = std::mem::take(&mut *self.changes()?);
+        let content = std::mem::take(&mut *self.content()?);
         if self.transaction && failed {
             return Ok(());
         }
-        ask(py, || self.database.write(changes, durability(self.sync)))
+        self.write_content(py, content)
     }
 }

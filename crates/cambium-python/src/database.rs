@@ -16,6 +16,7 @@ use crate::errors::{ask, closed};
 use crate::namespace::Namespace;
 use crate::prefixed::PrefixedDb;
 use crate::readable::{Shared, Writable};
+use crate::snapshot::Snapshot;
 
 /// An open database, with the interface of plyvel's, and of a mapping.
 #[pyclass(module = "cambium", name = "DB", extends = Writable, subclass, frozen)]
@@ -171,6 +172,12 @@ impl Db {
     fn named_snapshots(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let kept = ask(py, || self.database.store().list_named_snapshots())?;
         Ok(kept.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// A kept state to read. It stays readable when its name is dropped, until it is closed.
+    fn named_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<Py<Snapshot>> {
+        let view = ask(py, || self.database.named_view(name))?;
+        Snapshot::make(py, view, Vec::new())
     }
 
     /// Lets a kept state go.

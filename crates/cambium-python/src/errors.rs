@@ -7,18 +7,26 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-/// An exception of `cambium._exceptions` with a text.
-pub fn exception(py: Python<'_>, class: &str, text: String) -> PyErr {
+/// A class of `cambium._exceptions`.
+fn class<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyType>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = MODULE.get_or_try_init(py, || py.import("cambium._exceptions").map(Bound::unbind));
-    let class = module.and_then(|module| {
-        let class = module.bind(py).getattr(class)?;
-        Ok(class.cast_into::<PyType>()?)
-    });
-    match class {
+    let import = || py.import("cambium._exceptions").map(Bound::unbind);
+    let class = MODULE.get_or_try_init(py, import)?.bind(py).getattr(name)?;
+    Ok(class.cast_into::<PyType>()?)
+}
+
+/// An exception of `cambium._exceptions` with a text.
+pub fn exception(py: Python<'_>, name: &str, text: String) -> PyErr {
+    match class(py, name) {
         Ok(class) => PyErr::from_type(class, text),
         Err(error) => error,
     }
+}
+
+/// True for a `cambium.ConflictError`.
+pub fn is_conflict(py: Python<'_>, error: &PyErr) -> bool {
+    let class = class(py, "ConflictError");
+    class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
 }
 
 /// The exception for an error of the store.
@@ -33,6 +41,7 @@ pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
         Error::Conflict { .. } => "ConflictError",
         Error::HistoryLost { .. } => "HistoryLostError",
         Error::Poisoned { .. } => "PoisonedError",
+        Error::PreconditionFailed { .. } => "PreconditionFailedError",
         Error::Io { .. } | Error::NotAStore { .. } => "IOError",
         _ => "Error",
     };

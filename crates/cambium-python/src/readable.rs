@@ -8,15 +8,15 @@ use std::borrow::Cow;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use cambium::{Expiry, Store};
+use cambium::{Conflict, Expiry, Store};
 use cambium_bindings::{Database, View};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::arguments::{Limits, begin_with, bytes, durability, flag};
+use crate::arguments::{Limits, begin_with, bytes, durability as how_durable, flag};
 use crate::batch::WriteBatch;
-use crate::errors::{ask, closed};
+use crate::errors::{ask, closed, is_conflict, raised};
 use crate::iterator::{Iterator, Shown};
 use crate::raw_iterator::RawIterator;
 use crate::snapshot::Snapshot;
@@ -68,6 +68,11 @@ impl Readable {
                 view.clone().ok_or_else(|| closed("snapshot"))
             }
         }
+    }
+
+    /// What keys begin with.
+    pub fn prefix(&self) -> &[u8] {
+        &self.prefix
     }
 
     /// The value of a key, or `None`.
@@ -242,7 +247,7 @@ impl Writable {
 
 #[pymethods]
 impl Writable {
-    #[pyo3(signature = (key, value, *, sync=false, ttl=None))]
+    #[pyo3(signature = (key, value, *, sync=false, ttl=None, durability=None))]
     pub fn put(
         &self,
         py: Python<'_>,
@@ -250,17 +255,19 @@ impl Writable {
         value: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = flag)] sync: bool,
         ttl: Option<f64>,
+        durability: Option<&str>,
     ) -> PyResult<()> {
+        let durability = how_durable(sync, durability)?;
         let (key, value) = (bytes(key)?, bytes(value)?);
         let key = whole(&self.prefix, &key);
         let Some(ttl) = ttl else {
-            return ask(py, || self.database.put(&key, &value, durability(sync)));
+            return ask(py, || self.database.put(&key, &value, durability));
         };
         let expiry = after(ttl)?;
         ask(py, || {
             self.database.on_store(&key, |store| {
                 let engine = store.engine();
-                let written = engine.put_expiring(&key, &value, expiry, durability(sync));
+                let written = engine.put_expiring(&key, &value, expiry, durability);
                 written.map(drop)
             })
         })
@@ -277,26 +284,28 @@ impl Writable {
     }
 
     /// Lets an entry expire in so many seconds, or stay (`None`); false if it is not there.
-    #[pyo3(signature = (key, ttl, *, sync=false))]
+    #[pyo3(signature = (key, ttl, *, sync=false, durability=None))]
     fn expire(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         ttl: Option<f64>,
         #[pyo3(from_py_with = flag)] sync: bool,
+        durability: Option<&str>,
     ) -> PyResult<bool> {
+        let durability = how_durable(sync, durability)?;
         let key = bytes(key)?;
         let key = whole(&self.prefix, &key);
         let expiry = ttl.map(after).transpose()?;
         ask(py, || {
             self.database.on_store(&key, |store| {
-                store.engine().set_expiry(&key, expiry, durability(sync))
+                store.engine().set_expiry(&key, expiry, durability)
             })
         })
     }
 
     /// Lets a merge operator make the next value of the current one and an operand.
-    #[pyo3(signature = (operator, key, operand, *, sync=false))]
+    #[pyo3(signature = (operator, key, operand, *, sync=false, durability=None))]
     fn merge(
         &self,
         py: Python<'_>,
@@ -304,51 +313,113 @@ impl Writable {
         key: &Bound<'_, PyAny>,
         operand: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = flag)] sync: bool,
+        durability: Option<&str>,
     ) -> PyResult<()> {
+        let durability = how_durable(sync, durability)?;
         let (key, operand) = (bytes(key)?, bytes(operand)?);
         let key = whole(&self.prefix, &key);
         ask(py, || {
             self.database.on_store(&key, |store| {
                 let engine = store.engine();
-                let merged = engine.merge(operator, &key, &operand, durability(sync));
+                let merged = engine.merge(operator, &key, &operand, durability);
                 merged.map(drop)
             })
         })
     }
 
-    #[pyo3(signature = (key, *, sync=false))]
+    #[pyo3(signature = (key, *, sync=false, durability=None))]
     pub fn delete(
         &self,
         py: Python<'_>,
         key: &Bound<'_, PyAny>,
         #[pyo3(from_py_with = flag)] sync: bool,
+        durability: Option<&str>,
     ) -> PyResult<()> {
+        let durability = how_durable(sync, durability)?;
         let key = bytes(key)?;
         let key = whole(&self.prefix, &key);
-        ask(py, || self.database.delete(&key, durability(sync)))
+        ask(py, || self.database.delete(&key, durability))
     }
 
-    #[pyo3(signature = (*, transaction=false, sync=false))]
+    /// Deletes the keys of a prefix, or those from `start` up to, not including, `stop`.
+    #[pyo3(signature = (*, start=None, stop=None, prefix=None, sync=false, durability=None))]
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        start: Option<Bound<'_, PyAny>>,
+        stop: Option<Bound<'_, PyAny>>,
+        prefix: Option<Bound<'_, PyAny>>,
+        #[pyo3(from_py_with = flag)] sync: bool,
+        durability: Option<&str>,
+    ) -> PyResult<()> {
+        let durability = how_durable(sync, durability)?;
+        let limits = Limits::half_open(start, stop, prefix);
+        let mut batch = cambium::WriteBatch::new();
+        batch.delete_range(limits.bounds(&self.prefix)?.range());
+        ask(py, || self.database.write(batch, durability))
+    }
+
+    #[pyo3(signature = (*, transaction=false, sync=false, durability=None))]
     fn write_batch(
         &self,
         #[pyo3(from_py_with = flag)] transaction: bool,
         #[pyo3(from_py_with = flag)] sync: bool,
-    ) -> WriteBatch {
-        WriteBatch::new(
+        durability: Option<&str>,
+    ) -> PyResult<WriteBatch> {
+        let durability = how_durable(sync, durability)?;
+        Ok(WriteBatch::new(
             self.database.clone(),
             self.prefix.clone(),
             transaction,
-            sync,
-        )
+            durability,
+        ))
     }
 
-    #[pyo3(signature = (*, sync=false))]
+    #[pyo3(signature = (*, sync=false, durability=None))]
     fn transaction(
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = flag)] sync: bool,
+        durability: Option<&str>,
     ) -> PyResult<Transaction> {
-        Transaction::begin(py, &self.database, self.prefix.clone(), sync)
+        let durability = how_durable(sync, durability)?;
+        Transaction::begin(py, &self.database, self.prefix.clone(), durability)
+    }
+
+    /// Calls a function with a transaction and commits what it did; after a conflict, calls
+    /// it again with another one, up to so many times. Answers what the function answered.
+    #[pyo3(signature = (function, *, attempts=64, sync=false, durability=None))]
+    fn transact(
+        &self,
+        py: Python<'_>,
+        function: Py<PyAny>,
+        attempts: u32,
+        #[pyo3(from_py_with = flag)] sync: bool,
+        durability: Option<&str>,
+    ) -> PyResult<Py<PyAny>> {
+        let durability = how_durable(sync, durability)?;
+        let once = |py: Python<'_>| {
+            let begun = Transaction::begin(py, &self.database, self.prefix.clone(), durability)?;
+            let transaction = Py::new(py, begun)?;
+            let answer = function.call1(py, (&transaction,));
+            let done = answer.and_then(|answer| transaction.get().commit(py).map(|()| answer));
+            transaction.get().roll_back(py);
+            done
+        };
+        let mut last = None;
+        let mut attempt = || {
+            Python::attach(|py| match once(py) {
+                Err(error) if is_conflict(py, &error) => {
+                    last = Some(error);
+                    let conflict = Conflict::TooMuchWritten;
+                    Err(cambium::Error::Conflict { conflict })
+                }
+                done => Ok(done),
+            })
+        };
+        let store = self.database.store();
+        let done = py.detach(|| store.repeat(attempts, &mut attempt));
+        done.unwrap_or_else(|error| Err(last.unwrap_or_else(|| raised(py, &error))))
     }
 
     fn snapshot(&self, py: Python<'_>) -> PyResult<Py<Snapshot>> {
@@ -362,7 +433,7 @@ impl Writable {
         key: &Bound<'_, PyAny>,
         value: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.put(py, key, value, false, None)
+        self.put(py, key, value, false, None, None)
     }
 
     fn __delitem__(slf: &Bound<'_, Self>, key: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -370,6 +441,6 @@ impl Writable {
         if slf.as_super().get().value(py, key)?.is_none() {
             return Err(PyKeyError::new_err(key.clone().unbind()));
         }
-        slf.get().delete(py, key, false)
+        slf.get().delete(py, key, false, None)
     }
 }

@@ -1,14 +1,14 @@
 //! `Transaction`: reads and writes of one moment, which take effect together.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use cambium::{Direction, Entry, Result, Savepoint, TransactionView, limits};
+use cambium::{Direction, Durability, Entry, Result, Savepoint, TransactionView, Value, limits};
 use cambium_bindings::long_keys;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use crate::arguments::{bytes, durability, flag};
+use crate::arguments::{Limits, bytes, flag};
 use crate::errors::{ask, closed, raised};
 use crate::readable::{Shared, after};
 
@@ -16,16 +16,15 @@ use crate::readable::{Shared, after};
 const AT_ONCE: usize = 256;
 
 /// A transaction. As a context manager it commits at the end of the block, or forgets its
-/// writes where the block raises.
+/// writes where the block raises. Those of other namespaces share its beginning and its end.
 #[pyclass(module = "cambium", frozen)]
 pub struct Transaction {
-    begun: Mutex<Option<cambium::Transaction>>,
+    begun: Arc<Mutex<Option<cambium::Transaction>>>,
     view: TransactionView,
     database: Shared,
-    /// It has changed a key whose entry longer ones may share.
-    has_long: AtomicBool,
+    /// It has changed a key whose entry longer ones may share, or deleted a range of them.
+    has_long: Arc<AtomicBool>,
     prefix: Vec<u8>,
-    sync: bool,
 }
 
 /// A place to come back to.
@@ -37,16 +36,15 @@ impl Transaction {
         py: Python<'_>,
         database: &Shared,
         prefix: Vec<u8>,
-        sync: bool,
+        durability: Durability,
     ) -> PyResult<Transaction> {
-        let begun = ask(py, || database.transaction())?;
+        let begun = ask(py, || database.transaction())?.with_durability(durability);
         Ok(Transaction {
             view: TransactionView::clone(&begun),
-            begun: Mutex::new(Some(begun)),
+            begun: Arc::new(Mutex::new(Some(begun))),
             database: database.clone(),
-            has_long: AtomicBool::new(false),
+            has_long: Arc::default(),
             prefix,
-            sync,
         })
     }
 
@@ -84,8 +82,7 @@ impl Transaction {
         // A writer of a longer key has read the entry, and would write it over the commit's.
         let is_long = self.has_long.load(Ordering::Relaxed);
         let _turn = is_long.then(|| self.database.turn());
-        let committed = begun.with_durability(durability(self.sync)).commit();
-        committed.map(drop)
+        begun.commit().map(drop)
     }
 
     fn end(&self) -> Option<cambium::Transaction> {
@@ -110,6 +107,46 @@ impl Transaction {
         })?;
         let value = value.map(|value| PyBytes::new(py, &value).into_any());
         Ok(value.or(default))
+    }
+
+    /// The values of several keys, `None` for one that is not there; the reads go to the
+    /// device together.
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let keys = keys.iter().map(|key| self.key(key));
+        let keys: Vec<Vec<u8>> = keys.collect::<PyResult<_>>()?;
+        let view = self.view()?;
+        let values = ask(py, || {
+            let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            view.multi_get(&keys)
+        })?;
+        let own = |(key, value): (&Vec<u8>, Option<Value>)| {
+            let value = value.and_then(|value| long_keys::value_of(key, value));
+            value.map(|value| PyBytes::new(py, &value))
+        };
+        Ok(keys.iter().zip(values).map(own).collect())
+    }
+
+    /// The same transaction in another namespace, made if it is not there; `""` is the
+    /// default one. A commit or rollback of either ends both.
+    fn namespace(&self, py: Python<'_>, name: &str) -> PyResult<Transaction> {
+        let view = ask(py, || {
+            let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+            begun
+                .as_ref()
+                .map(|begun| begun.namespace(name))
+                .transpose()
+        })?;
+        Ok(Transaction {
+            view: view.ok_or_else(|| closed("transaction"))?,
+            begun: self.begun.clone(),
+            database: self.database.clone(),
+            has_long: self.has_long.clone(),
+            prefix: self.prefix.clone(),
+        })
     }
 
     /// The time to live is counted from the commit.
@@ -146,6 +183,22 @@ impl Transaction {
         self.change(py, &key, |view| view.delete(&key))
     }
 
+    /// Deletes, at the commit, the keys that are there then: those of a prefix, or from
+    /// `start` up to, not including, `stop`.
+    #[pyo3(signature = (*, start=None, stop=None, prefix=None))]
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        start: Option<Bound<'_, PyAny>>,
+        stop: Option<Bound<'_, PyAny>>,
+        prefix: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let range = Limits::half_open(start, stop, prefix).bounds(&self.prefix)?;
+        let view = self.view()?;
+        self.has_long.store(true, Ordering::Relaxed);
+        ask(py, || view.delete_range(range.range()))
+    }
+
     /// Entries in order, those of a prefix or from `start` up to, not including, `stop`.
     #[pyo3(signature = (*, start=None, stop=None, prefix=None, reverse=false))]
     fn iterator(
@@ -155,14 +208,8 @@ impl Transaction {
         prefix: Option<Bound<'_, PyAny>>,
         #[pyo3(from_py_with = flag)] reverse: bool,
     ) -> PyResult<TransactionIterator> {
-        let limits = crate::arguments::Limits {
-            start,
-            stop,
-            include_start: true,
-            include_stop: false,
-            prefix,
-        };
         let this = slf.get();
+        let limits = Limits::half_open(start, stop, prefix);
         let range = limits.bounds(&this.prefix)?.range();
         let direction = match reverse {
             true => Direction::Reverse,
@@ -191,12 +238,12 @@ impl Transaction {
         rolled_back.map_err(|error| raised(py, &error))
     }
 
-    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let begun = self.end().ok_or_else(|| closed("transaction"))?;
         ask(py, || self.commit_begun(begun))
     }
 
-    fn roll_back(&self, py: Python<'_>) {
+    pub fn roll_back(&self, py: Python<'_>) {
         let begun = self.end();
         py.detach(|| drop(begun));
     }

@@ -205,6 +205,79 @@ class Transactions(Case):
             with self.db.transaction() as t:
                 t[b"x" * 70_000] = b""
 
+    def test_namespaces_ranges_and_several_keys(self):
+        people = self.db.namespace("people")
+        people[b"ada"] = b"Lovelace"
+        self.fill(b"1234")
+        with self.db.transaction(durability="buffered") as t:
+            inner = t.namespace("people")
+            self.assertEqual(inner.multi_get([b"ada", b"alan"]), [b"Lovelace", None])
+            inner[b"alan"] = b"Turing"
+            inner.namespace("")[b"5"] = b"five"
+            t.namespace("new")[b"k"] = b"v"
+            t.delete_range(start=b"2", stop=b"4")
+            self.assertEqual(t.multi_get([b"1", b"2", b"5"]), [b"1", None, b"five"])
+            self.assertNotIn(b"alan", people)
+        self.assertEqual(people[b"alan"], b"Turing")
+        self.assertEqual(self.db.namespace("new")[b"k"], b"v")
+        self.assertEqual([key for key, _ in self.db], [b"1", b"4", b"5"])
+        self.assertRaises(RuntimeError, inner.get, b"ada")
+        self.assertRaises(RuntimeError, t.namespace, "people")
+        first, second = self.db.transaction(), self.db.transaction()
+        for t in (first, second):
+            t.namespace("people").multi_get([b"nobody"])
+            t[b"6"] = b""
+        people[b"nobody"] = b""
+        self.assertRaisesRegex(cambium.ConflictError, "people", first.commit)
+        second.namespace("people").roll_back()
+        self.assertRaises(RuntimeError, second.commit)
+        with self.db.prefixed_db(b"p").transaction() as t:
+            t[b"a"] = t[b"b"] = b"1"
+            t.delete_range(prefix=b"a")
+        self.assertEqual([key for key, _ in self.db.iterator(prefix=b"p")], [b"pb"])
+
+    def test_a_function_is_repeated_after_conflicts(self):
+        def add(transaction):
+            at = int(transaction.get(b"n", b"0"))
+            transaction[b"n"] = b"%d" % (at + 1)
+            return at
+
+        def count():
+            for _ in range(50):
+                answers.append(self.db.transact(add, durability="buffered"))
+
+        answers = []
+        threads = [threading.Thread(target=count) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(sorted(answers), list(range(150)))
+
+        def loses(transaction):
+            add(transaction)
+            calls.append(transaction)
+            self.db.put(b"n", b"0")
+
+        calls = []
+        with self.assertRaisesRegex(cambium.ConflictError, "key n "):
+            self.db.transact(loses, attempts=3)
+        self.assertEqual((len(calls), self.db[b"n"]), (3, b"0"))
+        self.assertRaises(RuntimeError, calls[0].get, b"n")
+
+        def fails(transaction):
+            add(transaction)
+            calls.append(transaction)
+            raise KeyError("mine")
+
+        self.assertRaises(KeyError, self.db.transact, fails)
+        self.assertEqual((len(calls), self.db[b"n"]), (4, b"0"))
+        self.db.prefixed_db(b"p").transact(add)
+        self.assertEqual(self.db[b"pn"], b"1")
+        self.assertRaises(TypeError, self.db.transact, 7)
+        self.db.close()
+        self.assertRaises(RuntimeError, self.db.transact, add)
+
     def test_threads_lose_no_update(self):
         def count():
             for _ in range(50):
@@ -469,15 +542,61 @@ class Databases(Case):
         self.assertEqual(self.db.named_snapshots(), ["monday"])
         with self.assertRaises(cambium.Error):
             self.db.rollback("tuesday")
+        with self.db.named_snapshot("monday") as monday:
+            self.assertEqual(list(monday), [(b"1", b"1")])
+            self.assertEqual(monday.multi_get([b"1", b"2"]), [b"1", None])
+        self.assertRaises(RuntimeError, monday.get, b"1")
+        self.assertRaisesRegex(cambium.Error, "tuesday", self.db.named_snapshot, "tuesday")
         self.db.rollback("monday")
         self.assertEqual([key for key, _ in self.db], [b"1"])
+        monday = self.db.named_snapshot("monday")
         self.db.drop_named_snapshot("monday")
+        self.assertEqual(monday[b"1"], b"1")
+        monday.close()
         self.assertEqual(self.db.named_snapshots(), [])
         with cambium.DB(
             self.path + "-zdb", create_if_missing=True, engine="zdb"
         ) as db:
             self.assertRaises(cambium.UnsupportedError, db.create_named_snapshot, "monday")
             self.assertRaises(cambium.UnsupportedError, db.namespace, "people")
+
+    def test_ranges_are_deleted(self):
+        self.fill(b"123456")
+        self.db.delete_range(start=b"2", stop=b"4", durability="buffered")
+        self.assertEqual([key for key, _ in self.db], [b"1", b"4", b"5", b"6"])
+        self.db.delete_range(stop=b"4", sync=True)
+        self.db.delete_range(prefix=b"5")
+        self.assertEqual([key for key, _ in self.db], [b"4", b"6"])
+        self.assertRaises(TypeError, self.db.delete_range, prefix=b"5", stop=b"6")
+        prefixed, people = self.db.prefixed_db(b"p-"), self.db.namespace("people")
+        for db in (prefixed, people):
+            db[b"a"] = db[b"b"] = b""
+            db.delete_range(stop=b"b")
+            self.assertEqual([key for key, _ in db], [b"b"])
+        prefixed.delete_range()
+        self.assertEqual([key for key, _ in self.db], [b"4", b"6"])
+        # Longer keys go with the entry that they share.
+        long = b"k" * 70_000
+        self.db[long] = b""
+        self.db.delete_range(start=b"a")
+        self.assertNotIn(long, self.db)
+        with cambium.DB(self.path + "-zdb", create_if_missing=True, engine="zdb") as db:
+            self.assertRaises(cambium.UnsupportedError, db.delete_range)
+
+    def test_durabilities_have_names(self):
+        for durability in ("buffered", "written", "synced", None):
+            self.db.put(b"oak", b"1", durability=durability)
+            self.db.merge("append", b"oak", b"2", durability=durability)
+            self.assertTrue(self.db.expire(b"oak", None, durability=durability))
+            self.assertEqual(self.db[b"oak"], b"12")
+            self.db.delete(b"oak", durability=durability)
+            with self.db.write_batch(durability=durability) as batch:
+                batch.put(b"elm", b"")
+        self.db.put(b"oak", b"", sync=True, durability="synced")
+        with self.assertRaisesRegex(ValueError, "'buffered', 'written' or 'synced'"):
+            self.db.put(b"oak", b"", durability="safe")
+        with self.assertRaisesRegex(ValueError, "give one"):
+            self.db.write_batch(sync=True, durability="buffered")
 
     def test_a_database_can_be_subclassed(self):
         class Texts(cambium.DB):
@@ -596,6 +715,70 @@ class Batches(Case):
         batch.write()
         batch.write()
         self.assertEqual(self.db.get(b"oak"), b"Quercus")
+
+
+    def test_a_batch_has_all_kinds_of_changes(self):
+        people = self.db.namespace("people")
+        for db in (self.db, people):
+            db[b"a"] = db[b"b"] = b"1"
+        batch, first = self.db.write_batch(), self.db.write_batch()
+        for namespace in (None, "people"):
+            first.put(b"new", b"1", ttl=1000, namespace=namespace)
+            first.put(b"gone", b"1", ttl=0, namespace=namespace)
+            first.merge("append", b"b", b"2", namespace=namespace)
+            first.delete_range(stop=b"b", namespace=namespace)
+        batch.put(b"plain", b"")
+        batch.append(first)
+        batch.write()
+        for db in (self.db, people):
+            self.assertEqual(db[b"b"], b"12")
+            self.assertNotIn(b"a", db)
+            self.assertNotIn(b"gone", db)
+            self.assertTrue(900 < db.expires_at(b"new") - time.time() < 1100)
+        self.assertIsNone(self.db.expires_at(b"plain"))
+        self.assertRaises(ValueError, batch.put, b"a", b"", ttl=float("nan"))
+
+    def test_long_keys_beside_values_that_are_no_plain_ones(self):
+        long = b"k" * 70_000
+        with self.db.write_batch() as batch:
+            batch.put(long, b"1")
+            batch.put(b"a", b"1", ttl=1000)
+            batch.merge("append", b"b", b"1")
+        self.assertIsNotNone(self.db.expires_at(b"a"))
+        self.assertEqual((self.db[long], self.db[b"b"]), (b"1", b"1"))
+        for change in (
+            lambda batch: batch.put(long, b"2", ttl=1000),
+            lambda batch: batch.merge("append", long, b"2"),
+            lambda batch: batch.delete_range(stop=b"a"),
+            lambda batch: batch.require_present(long),
+        ):
+            batch = self.db.write_batch()
+            batch.delete(long)
+            change(batch)
+            self.assertRaises(cambium.Error, batch.write)
+        self.assertEqual(self.db[long], b"1")
+
+    def test_a_batch_is_written_if_its_conditions_hold(self):
+        batch = self.db.write_batch()
+        batch.put(b"owner", b"me")
+        batch.require_absent(b"owner")
+        batch.write()
+        self.assertRaisesRegex(cambium.PreconditionFailedError, "precondition 0", batch.write)
+        batch.clear()
+        batch.put(b"owner", b"you")
+        batch.put(b"k" * 70_000, b"long")
+        batch.require_present(b"owner")
+        batch.require_equal(b"owner", b"me")
+        batch.write()
+        self.assertEqual(self.db[b"owner"], b"you")
+        other = self.db.write_batch()
+        other.append(batch)
+        self.assertRaises(cambium.PreconditionFailedError, other.write)
+        with self.assertRaises(cambium.PreconditionFailedError):
+            with self.db.prefixed_db(b"p-").write_batch() as batch:
+                batch.put(b"owner", b"me")
+                batch.require_present(b"owner")
+        self.assertNotIn(b"p-owner", self.db)
 
 
 class Changes(Case):
@@ -855,6 +1038,13 @@ class Iterators(Case):
             self.assertEqual(list(db.iterator(include_value=False)), [b"a", b"b", b"c"])
             self.assertRaises(cambium.Error, db.namespace, "people")
             self.assertRaises(cambium.Error, db.rollback, "monday")
+            self.assertRaises(cambium.UnsupportedError, db.named_snapshot, "monday")
+            self.assertRaises(cambium.Error, db.snapshot().namespace, "people")
+            self.assertRaises(cambium.Error, db.delete_range, stop=b"b")
+            self.assertRaises(cambium.UnsupportedError, db.transact, lambda transaction: None)
+            batch = db.write_batch()
+            batch.require_absent(b"d")
+            self.assertRaises(cambium.UnsupportedError, batch.write)
 
     def test_a_comparator_that_contradicts_itself_crashes_nothing(self):
         def order(a, b):
@@ -889,6 +1079,21 @@ class Snapshots(Case):
             self.assertEqual(raw.key(), b"2")
         self.assertRaises(RuntimeError, then.get, b"1")
         then.close()
+
+    def test_a_snapshot_has_all_namespaces(self):
+        people = self.db.namespace("people")
+        people[b"ada"] = b"Lovelace"
+        with self.db.snapshot() as then:
+            people[b"ada"] = b"King"
+            self.db.namespace("late")
+            inner = then.namespace("people")
+            self.assertEqual(inner[b"ada"], b"Lovelace")
+            self.assertEqual(list(inner.namespace("")), [])
+            self.assertIsNone(then.namespace("nobody"))
+            self.assertIn("people", then.namespaces())
+        self.assertRaises(RuntimeError, then.namespace, "people")
+        self.assertEqual(inner[b"ada"], b"Lovelace")
+        inner.close()
 
 
 class Prefixes(Case):

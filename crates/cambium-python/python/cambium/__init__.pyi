@@ -5,6 +5,7 @@ from typing import (
     Any,
     Callable,
     Iterator as _Iterator,
+    Literal,
     NamedTuple,
     Optional,
     TypeVar,
@@ -17,6 +18,7 @@ from typing_extensions import Buffer, Self
 
 _Path = Union[str, bytes, "os.PathLike[str]"]
 _T = TypeVar("_T")
+_Durability = Optional[Literal["buffered", "written", "synced"]]
 
 __all__ = [
     "Backup",
@@ -34,6 +36,7 @@ __all__ = [
     "LockedError",
     "NoSpaceError",
     "PoisonedError",
+    "PreconditionFailedError",
     "ConflictError",
     "SyncFailedError",
     "Namespace",
@@ -62,6 +65,7 @@ class PoisonedError(IOError): ...
 class SyncFailedError(IOError): ...
 class ConflictError(Error): ...
 class CorruptionError(Error): ...
+class PreconditionFailedError(Error): ...
 
 class HistoryLostError(Error):
     oldest: int
@@ -143,10 +147,16 @@ class _Writable(_Readable):
         *,
         sync: Optional[bool] = False,
         ttl: Optional[float] = None,
+        durability: _Durability = None,
     ) -> None: ...
     def expires_at(self, key: Buffer) -> Optional[float]: ...
     def expire(
-        self, key: Buffer, ttl: Optional[float], *, sync: Optional[bool] = False
+        self,
+        key: Buffer,
+        ttl: Optional[float],
+        *,
+        sync: Optional[bool] = False,
+        durability: _Durability = None,
     ) -> bool: ...
     def merge(
         self,
@@ -155,12 +165,42 @@ class _Writable(_Readable):
         operand: Buffer,
         *,
         sync: Optional[bool] = False,
+        durability: _Durability = None,
     ) -> None: ...
-    def delete(self, key: Buffer, *, sync: Optional[bool] = False) -> None: ...
+    def delete(
+        self,
+        key: Buffer,
+        *,
+        sync: Optional[bool] = False,
+        durability: _Durability = None,
+    ) -> None: ...
+    def delete_range(
+        self,
+        *,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        prefix: Optional[Buffer] = None,
+        sync: Optional[bool] = False,
+        durability: _Durability = None,
+    ) -> None: ...
     def write_batch(
-        self, *, transaction: Optional[bool] = False, sync: Optional[bool] = False
+        self,
+        *,
+        transaction: Optional[bool] = False,
+        sync: Optional[bool] = False,
+        durability: _Durability = None,
     ) -> WriteBatch: ...
-    def transaction(self, *, sync: Optional[bool] = False) -> Transaction: ...
+    def transaction(
+        self, *, sync: Optional[bool] = False, durability: _Durability = None
+    ) -> Transaction: ...
+    def transact(
+        self,
+        function: Callable[[Transaction], _T],
+        *,
+        attempts: int = 64,
+        sync: Optional[bool] = False,
+        durability: _Durability = None,
+    ) -> _T: ...
     def snapshot(self) -> Snapshot: ...
     def __setitem__(self, key: Buffer, value: Buffer, /) -> None: ...
     def __delitem__(self, key: Buffer, /) -> None: ...
@@ -211,6 +251,7 @@ class DB(_Writable):
     def consumers(self) -> list[tuple[str, int]]: ...
     def create_named_snapshot(self, name: str) -> None: ...
     def named_snapshots(self) -> list[str]: ...
+    def named_snapshot(self, name: str) -> Snapshot: ...
     def drop_named_snapshot(self, name: str) -> None: ...
     def rollback(self, name: str) -> None: ...
     def get_property(self, name: Buffer) -> Optional[bytes]: ...
@@ -248,6 +289,8 @@ class Namespace(_Writable):
 class Snapshot(_Readable):
     @property
     def sequence(self) -> int: ...
+    def namespaces(self) -> list[str]: ...
+    def namespace(self, name: str) -> Optional[Snapshot]: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_exception: Any) -> None: ...
@@ -255,9 +298,33 @@ class Snapshot(_Readable):
 @final
 class WriteBatch:
     def put(
-        self, key: Buffer, value: Buffer, *, namespace: Optional[str] = None
+        self,
+        key: Buffer,
+        value: Buffer,
+        *,
+        namespace: Optional[str] = None,
+        ttl: Optional[float] = None,
+    ) -> None: ...
+    def merge(
+        self,
+        operator: str,
+        key: Buffer,
+        operand: Buffer,
+        *,
+        namespace: Optional[str] = None,
     ) -> None: ...
     def delete(self, key: Buffer, *, namespace: Optional[str] = None) -> None: ...
+    def delete_range(
+        self,
+        *,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        prefix: Optional[Buffer] = None,
+        namespace: Optional[str] = None,
+    ) -> None: ...
+    def require_absent(self, key: Buffer) -> None: ...
+    def require_present(self, key: Buffer) -> None: ...
+    def require_equal(self, key: Buffer, value: Buffer) -> None: ...
     def clear(self) -> None: ...
     def write(self) -> None: ...
     def append(self, source: WriteBatch) -> None: ...
@@ -276,6 +343,15 @@ class Transaction:
     def put(self, key: Buffer, value: Buffer, *, ttl: Optional[float] = None) -> None: ...
     def merge(self, operator: str, key: Buffer, operand: Buffer) -> None: ...
     def delete(self, key: Buffer) -> None: ...
+    def delete_range(
+        self,
+        *,
+        start: Optional[Buffer] = None,
+        stop: Optional[Buffer] = None,
+        prefix: Optional[Buffer] = None,
+    ) -> None: ...
+    def multi_get(self, keys: Sequence[Buffer]) -> list[Optional[bytes]]: ...
+    def namespace(self, name: str) -> Transaction: ...
     def iterator(
         self,
         *,

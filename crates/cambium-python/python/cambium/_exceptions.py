@@ -37,6 +37,10 @@ class ConflictError(Error):
     """Another writer changed what a transaction had read; nothing was written."""
 
 
+class PreconditionFailedError(Error):
+    """A condition of a batch did not hold; nothing was written."""
+
+
 class HistoryLostError(Error):
     """The log no longer has the changes that were asked for; it has all that came
     after `oldest`. Begin again with a snapshot and the changes after its number."""
