@@ -109,6 +109,83 @@ class Asynchronous(Case):
 
         asyncio.run(count())
 
+    def test_whatever_a_database_does_is_awaited(self):
+        async def calls():
+            async with await aio.open(self.path + "2", create_if_missing=True) as db:
+                await db.put(b"oak", b"1", ttl=1000, durability="buffered")
+                self.assertIsNotNone(await db.expires_at(b"oak"))
+                self.assertTrue(await db.expire(b"oak", None))
+                self.assertIsNone(await db.expires_at(b"oak"))
+                people = await db.namespace("people")
+                await people.put(b"ada", b"Lovelace")
+                self.assertEqual(await db.namespaces(), ["", "people"])
+                await db.create_named_snapshot("monday")
+                async with await db.snapshot() as then:
+                    await db.delete_range(start=b"o")
+                    self.assertEqual(await then.get(b"oak"), b"1")
+                    self.assertEqual([entry async for entry in then.iterator()], [(b"oak", b"1")])
+                    inner = await then.namespace("people")
+                    self.assertEqual(await inner.multi_get([b"ada"]), [b"Lovelace"])
+                    self.assertIsNone(await then.namespace("nobody"))
+                    self.assertGreater(then.db.sequence, 0)
+                await inner.close()
+                with self.assertRaises(RuntimeError):
+                    await then.get(b"oak")
+                async with await db.named_snapshot("monday") as monday:
+                    self.assertEqual(await monday.get(b"oak"), b"1")
+                self.assertEqual(await db.named_snapshots(), ["monday"])
+                await db.rollback("monday")
+                await db.drop_named_snapshot("monday")
+                self.assertEqual(await db.get(b"oak"), b"1")
+                await db.sync()
+                await db.compact()
+                self.assertGreater(len(await db.stats()), 5)
+                await db.backup(self.path + "-copy")
+                self.assertEqual(cambium.check_db(self.path + "-copy"), [])
+                taken = await db.backup(self.path + "-backups", incremental=True)
+                self.assertEqual(taken.kind, "full")
+                await db.drop_namespace("people")
+                self.assertIn("(", str(inspect.signature(aio.AsyncDB.backup)))
+
+        asyncio.run(calls())
+
+    def test_changes_are_followed_and_consumed(self):
+        async def calls():
+            async with await aio.open(
+                self.path + "2", engine="zdb", create_if_missing=True
+            ) as db:
+                consumer = await db.consumer("mirror")
+                self.assertEqual((consumer.db.name, consumer.db.is_new), ("mirror", True))
+
+                async def follow(changes, most):
+                    seen = []
+                    async for batch in changes:
+                        seen += [change.key for change in batch.changes]
+                        if len(seen) == most:
+                            await changes.aclose()
+                            return seen, batch.last
+                    return seen, None
+
+                following = asyncio.ensure_future(follow(db.changes(follow=True), 3))
+                for key in (b"a", b"b", b"c"):
+                    await asyncio.sleep(0.05)
+                    await db.put(key, b"")
+                seen, last = await following
+                self.assertEqual(seen, [b"a", b"b", b"c"])
+                self.assertEqual(await follow(consumer.changes(), 9), (seen, None))
+                await consumer.acknowledge(last)
+                self.assertEqual(await consumer.position(), last)
+                self.assertEqual(await db.consumers(), [("mirror", last)])
+                waiting = asyncio.ensure_future(follow(consumer.changes(follow=True), 1))
+                await asyncio.sleep(0.05)
+                waiting.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await waiting
+                await consumer.remove()
+                self.assertEqual(await db.consumers(), [])
+
+        asyncio.run(calls())
+
     def test_the_loop_goes_on_beside_a_slow_call(self):
         async def beside():
             db = await aio.open(self.path + "2", create_if_missing=True)

@@ -16,14 +16,17 @@ store, so the event loop is never held up:
 
 import asyncio
 import functools
+import inspect
 import itertools
 
-from . import DB as _DB
+from . import DB as _DB, Consumer as _Consumer, Snapshot as _Snapshot
 
-__all__ = ["AsyncDB", "open"]
+__all__ = ["AsyncConsumer", "AsyncDB", "AsyncSnapshot", "open"]
 
 #: Entries that an iterator fetches in one call.
 _STRETCH = 256
+#: Seconds that a follower of changes keeps a thread at a time.
+_WAIT = 0.1
 
 
 async def open(path, *, executor=None, **options):
@@ -33,12 +36,23 @@ async def open(path, *, executor=None, **options):
     return AsyncDB(db, executor)
 
 
-class AsyncDB:
-    """A ``cambium.DB``, a prefixed database or a namespace whose calls are awaited.
+def _awaited(owner, name, made=None):
+    """A method that runs the one of the same name on a thread; ``made()`` is the class that
+    its answer is wrapped in."""
+    function = getattr(owner, name)
 
-    ``executor`` has the threads that calls run on; ``None`` is the event loop's own. ``db``
-    is the database itself, for what is not here.
-    """
+    async def call(self, *arguments, **named):
+        answer = await self._call(getattr(self.db, name), *arguments, **named)
+        return answer if made is None or answer is None else made()(answer, self._executor)
+
+    call.__name__, call.__qualname__, call.__doc__ = name, name, function.__doc__
+    call.__signature__ = inspect.signature(function)
+    return call
+
+
+class _Awaited:
+    """``db`` is the object itself, for what is not here; ``executor`` has the threads that
+    calls run on, ``None`` is the event loop's own."""
 
     def __init__(self, db, executor=None):
         self.db = db
@@ -49,44 +63,23 @@ class AsyncDB:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, call)
 
-    async def get(self, key, default=None):
-        return await self._call(self.db.get, key, default)
+    async def _follow(self, follow, begin):
+        """Batches of the changes that ``begin`` answers."""
+        changes = await self._call(begin)
+        try:
+            while True:
+                batch = await self._call(changes.next, _WAIT if follow else 0)
+                if batch is not None:
+                    yield batch
+                elif not follow:
+                    return
+        finally:
+            await self._call(changes.close)
 
-    async def multi_get(self, keys):
-        return await self._call(self.db.multi_get, keys)
 
-    async def put(self, key, value, *, sync=False, ttl=None):
-        await self._call(self.db.put, key, value, sync=sync, ttl=ttl)
-
-    async def delete(self, key, *, sync=False):
-        await self._call(self.db.delete, key, sync=sync)
-
-    async def merge(self, operator, key, operand, *, sync=False):
-        await self._call(self.db.merge, operator, key, operand, sync=sync)
-
-    async def write(self, batch):
-        """Writes a batch that ``db.write_batch()`` made."""
-        await self._call(batch.write)
-
-    async def transact(self, work, *, attempts=64):
-        """Runs ``work(transaction)`` on a thread and commits what it did; after a conflict
-        it runs again. Answers what ``work`` answered."""
-        return await self._call(self._transact, work, attempts)
-
-    def _transact(self, work, attempts):
-        from . import ConflictError
-
-        for attempt in range(1, attempts + 1):
-            transaction = self.db.transaction()
-            try:
-                answer = work(transaction)
-                transaction.commit()
-                return answer
-            except ConflictError:
-                if attempt == attempts:
-                    raise
-            finally:
-                transaction.roll_back()
+class _AsyncReadable(_Awaited):
+    get = _awaited(_DB, "get")
+    multi_get = _awaited(_DB, "multi_get")
 
     async def iterator(self, **bounds):
         """Entries, with the arguments of ``db.iterator``; they are fetched in stretches."""
@@ -111,3 +104,63 @@ class AsyncDB:
 
     async def __aexit__(self, kind, error, traceback):
         await self.close()
+
+
+class AsyncSnapshot(_AsyncReadable):
+    """A ``cambium.Snapshot`` whose calls are awaited."""
+
+    namespace = _awaited(_Snapshot, "namespace", lambda: AsyncSnapshot)
+    namespaces = _awaited(_Snapshot, "namespaces")
+
+
+class AsyncConsumer(_Awaited):
+    """A ``cambium.Consumer`` whose calls are awaited."""
+
+    acknowledge = _awaited(_Consumer, "acknowledge")
+    remove = _awaited(_Consumer, "remove")
+
+    async def position(self):
+        return await self._call(lambda: self.db.position)
+
+    def changes(self, *, follow=False, synced_only=False):
+        """Batches after its position; with ``follow`` it waits for new ones."""
+        begin = functools.partial(self.db.changes, synced_only=synced_only)
+        return self._follow(follow, begin)
+
+
+class AsyncDB(_AsyncReadable):
+    """A ``cambium.DB``, a prefixed database or a namespace whose calls are awaited. What the
+    latter two do not have is an ``AttributeError``."""
+
+    put = _awaited(_DB, "put")
+    delete = _awaited(_DB, "delete")
+    delete_range = _awaited(_DB, "delete_range")
+    merge = _awaited(_DB, "merge")
+    expire = _awaited(_DB, "expire")
+    expires_at = _awaited(_DB, "expires_at")
+    transact = _awaited(_DB, "transact")
+    snapshot = _awaited(_DB, "snapshot", lambda: AsyncSnapshot)
+    namespace = _awaited(_DB, "namespace", lambda: AsyncDB)
+    namespaces = _awaited(_DB, "namespaces")
+    drop_namespace = _awaited(_DB, "drop_namespace")
+    consumer = _awaited(_DB, "consumer", lambda: AsyncConsumer)
+    consumers = _awaited(_DB, "consumers")
+    create_named_snapshot = _awaited(_DB, "create_named_snapshot")
+    named_snapshot = _awaited(_DB, "named_snapshot", lambda: AsyncSnapshot)
+    named_snapshots = _awaited(_DB, "named_snapshots")
+    drop_named_snapshot = _awaited(_DB, "drop_named_snapshot")
+    rollback = _awaited(_DB, "rollback")
+    compact = _awaited(_DB, "compact")
+    sync = _awaited(_DB, "sync")
+    refresh = _awaited(_DB, "refresh")
+    backup = _awaited(_DB, "backup")
+    stats = _awaited(_DB, "stats")
+
+    async def write(self, batch):
+        """Writes a batch that ``db.write_batch()`` made."""
+        await self._call(batch.write)
+
+    def changes(self, *, after=0, follow=False, synced_only=False):
+        """Batches after a sequence number; with ``follow`` it waits for new ones."""
+        begin = functools.partial(self.db.changes, after=after, synced_only=synced_only)
+        return self._follow(follow, begin)
