@@ -1,5 +1,5 @@
 //! What crosses the border to C: pointers with lengths, text, memory that the
-//! other side frees, comparators that it brings.
+//! other side frees, comparators and merge operators that it brings.
 //!
 //! This is the one module of the crate with unsafe code. Each function says
 //! what its caller must have been promised by the C program; the functions that
@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium::{Error, Result};
+use cambium::{Error, MergeOperator, Result};
 
 use crate::order::Comparator;
 
@@ -255,6 +255,77 @@ impl Comparator for ProgramComparator {
         // SAFETY: its own state, and two slices, as `ProgramComparator::new` requires.
         let answer = unsafe { (self.compare)(self.state.pointer, a, left.len(), b, right.len()) };
         answer.cmp(&0)
+    }
+}
+
+/// Makes the next value of a key's current one (null where it is not there) and an operand, in
+/// memory from `malloc`; answers 0, or anything else where it cannot.
+pub type Merge = unsafe extern "C" fn(
+    *mut c_void,
+    *const c_char,
+    usize,
+    *const c_char,
+    usize,
+    *mut *mut c_char,
+    *mut usize,
+) -> c_int;
+
+/// A merge operator that a C program brings.
+#[derive(Debug)]
+pub struct ProgramOperator {
+    name: String,
+    state: State,
+    merge: Merge,
+}
+
+impl ProgramOperator {
+    /// An operator by a function and its state.
+    ///
+    /// # Safety
+    /// The function takes the state, the current value and the operand, each a pointer to as
+    /// many bytes as its length says, and places for its answer. It keeps no pointer, puts null
+    /// or memory from `malloc` with its length into the places, and does not unwind.
+    pub unsafe fn new(name: String, state: State, merge: Merge) -> Self {
+        ProgramOperator { name, state, merge }
+    }
+}
+
+impl MergeOperator for ProgramOperator {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn merge(&self, key: &[u8], current: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>> {
+        let state = self.state.pointer;
+        let before = current.map_or(std::ptr::null(), |current| current.as_ptr().cast());
+        let (before_length, with) = (current.map_or(0, <[u8]>::len), operand.as_ptr().cast());
+        let (mut value, mut length) = (std::ptr::null_mut(), 0);
+        let (out, out_length) = (&raw mut value, &raw mut length);
+        let merge = self.merge;
+        // SAFETY: its own state, two slices and two places, as `ProgramOperator::new` requires.
+        let answer = unsafe {
+            merge(
+                state,
+                before,
+                before_length,
+                with,
+                operand.len(),
+                out,
+                out_length,
+            )
+        };
+        // SAFETY: null or as many bytes, as `ProgramOperator::new` requires.
+        let made = unsafe { bytes(value, length, "merged value") }.map(<[u8]>::to_vec);
+        // SAFETY: null or from malloc, as `ProgramOperator::new` requires.
+        unsafe { free(value.cast()) };
+        match answer {
+            0 => made,
+            _ => Err(Error::InvalidArgument(format!(
+                "merge by {} into key {:?}: the program's function answered {answer}, not 0",
+                self.name,
+                String::from_utf8_lossy(key)
+            ))),
+        }
     }
 }
 

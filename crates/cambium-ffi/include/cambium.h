@@ -199,6 +199,19 @@ typedef void (*cambium_completion)(void *argument,
 // earlier call, and does not unwind.
 typedef int32_t (*cambium_work)(void *argument, cambium_transaction *transaction);
 
+// Makes the next value of a key's current one, null where the key is not there, and an operand:
+// puts it, in memory from `malloc` that the library frees, into `*value`, and its length into
+// `*value_length`. Answers 0, or anything else where it cannot use them: then the write answers
+// `CAMBIUM_INVALID_ARGUMENT`, and nothing is written. `state` is that of
+// `cambium_register_operator`.
+typedef int (*cambium_merge_function)(void *state,
+                                      const char *current,
+                                      size_t current_length,
+                                      const char *operand,
+                                      size_t operand_length,
+                                      char **value,
+                                      size_t *value_length);
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -1028,7 +1041,8 @@ cambium_code cambium_set_expiry(cambium_store *store,
                                 int32_t durable);
 
 // Lets a merge operator make a key's next value of its current one and an operand,
-// atomically: `add` (signed numbers of 8 bytes, little-endian), `append` or `maximum`.
+// atomically: `add` (signed numbers of 8 bytes, little-endian), `append`, `maximum`, or one of
+// `cambium_register_operator`.
 //
 // # Safety
 // As of `cambium_put_expiring`; the text ends with a zero.
@@ -1085,6 +1099,22 @@ cambium_code cambium_transaction_merge(cambium_transaction *transaction,
                                        size_t key_length,
                                        const void *operand,
                                        size_t operand_length);
+
+// Knows a merge operator by its name from now on, for all namespaces, until the store is closed;
+// one of the same name goes. A write may call the function more than once, so the same current
+// value and operand make the same value.
+//
+// `destructor` may be null. It is called with the state when the function is used no more; at
+// once if this call fails.
+//
+// # Safety
+// The name ends with a zero. `merge` may be called on any thread, several times at once. It
+// keeps no pointer, and neither function calls anything of this library or unwinds.
+cambium_code cambium_register_operator(cambium_store *store,
+                                       const char *name,
+                                       void *state,
+                                       cambium_merge_function merge,
+                                       cambium_destructor destructor);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,15 +1,17 @@
 //! Entries that expire, and merging.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 use cambium::{Error, Expiry, Special, UnixMillis};
+use cambium_bindings::c::{ProgramOperator, State};
 
 use crate::batch::{push, put_of};
 use crate::error::{cambium_code, done};
 use crate::objects::{
     cambium_batch, cambium_store, cambium_transaction, input, output, plain, text,
 };
+use crate::options::cambium_destructor;
 use crate::store::durability;
 use crate::transaction::view;
 
@@ -139,7 +141,8 @@ pub unsafe extern "C" fn cambium_set_expiry(
 }
 
 /// Lets a merge operator make a key's next value of its current one and an operand,
-/// atomically: `add` (signed numbers of 8 bytes, little-endian), `append` or `maximum`.
+/// atomically: `add` (signed numbers of 8 bytes, little-endian), `append`, `maximum`, or one of
+/// `cambium_register_operator`.
 ///
 /// # Safety
 /// As of `cambium_put_expiring`; the text ends with a zero.
@@ -249,5 +252,53 @@ pub unsafe extern "C" fn cambium_transaction_merge(
         let key = input!(key, key_length, "key")?;
         let operand = input!(operand, operand_length, "operand")?;
         view(transaction)?.merge(operator, key, operand)
+    })
+}
+
+/// Makes the next value of a key's current one, null where the key is not there, and an operand:
+/// puts it, in memory from `malloc` that the library frees, into `*value`, and its length into
+/// `*value_length`. Answers 0, or anything else where it cannot use them: then the write answers
+/// `CAMBIUM_INVALID_ARGUMENT`, and nothing is written. `state` is that of
+/// `cambium_register_operator`.
+pub type cambium_merge_function = Option<
+    unsafe extern "C" fn(
+        state: *mut c_void,
+        current: *const c_char,
+        current_length: usize,
+        operand: *const c_char,
+        operand_length: usize,
+        value: *mut *mut c_char,
+        value_length: *mut usize,
+    ) -> c_int,
+>;
+
+/// Knows a merge operator by its name from now on, for all namespaces, until the store is closed;
+/// one of the same name goes. A write may call the function more than once, so the same current
+/// value and operand make the same value.
+///
+/// `destructor` may be null. It is called with the state when the function is used no more; at
+/// once if this call fails.
+///
+/// # Safety
+/// The name ends with a zero. `merge` may be called on any thread, several times at once. It
+/// keeps no pointer, and neither function calls anything of this library or unwinds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cambium_register_operator(
+    store: *mut cambium_store,
+    name: *const c_char,
+    state: *mut c_void,
+    merge: cambium_merge_function,
+    destructor: cambium_destructor,
+) -> cambium_code {
+    // SAFETY: cambium.h: the functions take the state from any thread.
+    let state = unsafe { State::new(state, destructor) };
+    done(move || {
+        let name = text!(name, "name")?.to_string();
+        let merge = merge.ok_or_else(|| {
+            Error::InvalidArgument("there is no function that merges: a null pointer".to_string())
+        })?;
+        // SAFETY: cambium.h: the function takes the state, two values, and places for its answer.
+        let operator = unsafe { ProgramOperator::new(name, state, merge) };
+        plain(store)?.register_operator(Arc::new(operator))
     })
 }

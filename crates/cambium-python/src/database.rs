@@ -14,6 +14,7 @@ use crate::changes::{Changes, Consumer};
 use crate::comparator::brought;
 use crate::errors::{ask, closed};
 use crate::namespace::Namespace;
+use crate::operator;
 use crate::prefixed::PrefixedDb;
 use crate::readable::{Shared, Writable};
 use crate::snapshot::Snapshot;
@@ -188,6 +189,19 @@ impl Db {
     /// Brings the database back to a kept state.
     fn rollback(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         ask(py, || self.database.rollback(name))
+    }
+
+    /// Knows a merge operator by its name from now on, for all namespaces, until the database
+    /// is closed: `function(current, operand)` makes the next value; `current` is `None` where
+    /// the key is not there. A write may call it more than once.
+    fn register_operator(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        function: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let operator = operator::brought(name, function)?;
+        ask(py, || self.database.store().register_operator(operator))
     }
 
     fn get_property<'py>(

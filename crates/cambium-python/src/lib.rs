@@ -12,6 +12,7 @@
 //!   DB, PrefixedDB, Namespace   database, prefixed, namespace
 //!   Snapshot                    snapshot
 //!   WriteBatch                  batch
+//!   comparators, operators      comparator, operator
 //!   Transaction                 transaction
 //!   Changes, Consumer           changes
 //!   Iterator, RawIterator       iterator, raw_iterator
@@ -33,6 +34,7 @@ mod database;
 mod errors;
 mod iterator;
 mod namespace;
+mod operator;
 mod prefixed;
 mod raw_iterator;
 mod readable;

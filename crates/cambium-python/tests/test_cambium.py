@@ -61,6 +61,31 @@ class Values(Case):
             self.db.merge("sum", b"n", b"")
         self.assertIn("add, append, maximum", str(raised.exception))
 
+    def test_a_merge_operator_is_a_function(self):
+        def longer(current, operand):
+            if operand == b"text":
+                return "text"
+            if not operand:
+                raise KeyError("an empty operand")
+            return max(current or b"", bytearray(operand), key=len)
+
+        self.db.register_operator("longer", longer)
+        self.db.merge("longer", b"k", b"12")
+        with self.db.write_batch() as batch:
+            batch.merge("longer", b"k", b"123")
+            batch.merge("longer", b"k", b"1")
+            batch.merge("longer", b"ada", b"1", namespace="people")
+        self.assertEqual(self.db[b"k"], b"123")
+        self.assertEqual(self.db.namespace("people")[b"ada"], b"1")
+        with self.db.transaction() as t:
+            t.merge("longer", b"k", b"1234")
+        with self.assertRaisesRegex(cambium.Error, "longer into key.*an empty operand"):
+            self.db.merge("longer", b"k", b"")
+        with self.assertRaisesRegex(cambium.Error, "TypeError"):
+            self.db.merge("longer", b"k", b"text")
+        self.assertEqual(self.db[b"k"], b"1234")
+        self.assertRaises(TypeError, self.db.register_operator, "none", None)
+
     def test_transactions_expire_and_merge(self):
         self.db.put(b"oak", b"1", ttl=1000)
         with self.db.transaction() as t:

@@ -101,6 +101,8 @@ static void uses(cambium_store* store) {
   ANSWERS(UNSUPPORTED, cambium_transaction_new(store, &transaction));
   ANSWERS(UNSUPPORTED, cambium_namespace(store, "people", &people));
   ANSWERS(UNSUPPORTED, cambium_pass_new(store, &iterator));
+  cambium_snapshot* kept;
+  ANSWERS(UNSUPPORTED, cambium_named_snapshot_open(store, "monday", &kept));
   ANSWERS(UNSUPPORTED, cambium_delete_range(store, NULL, 0, NULL, 0, CAMBIUM_WRITTEN));
   ANSWERS(UNSUPPORTED, cambium_put_expiring(store, "a", 1, "b", 1, 1, CAMBIUM_WRITTEN));
   ANSWERS(UNSUPPORTED, cambium_merge(store, "append", "a", 1, "b", 1, CAMBIUM_WRITTEN));

@@ -1,5 +1,5 @@
 // Namespaces in batches and snapshots, transactions that are repeated or pass over all, named
-// snapshots that are read, and history that is lost, in the folder that the program is started
+// snapshots that are read, history that is lost, and merge operators of the program, in the folder that the program is started
 // in.
 
 #include <pthread.h>
@@ -59,6 +59,59 @@ static void batches(cambium_store* store) {
   ANSWERS(OK, cambium_expires_at(shrubs, "f", 1, &moment));
   EXPECT(moment == CAMBIUM_NEVER);
   cambium_store_free(shrubs);
+}
+
+// Keeps the longer one; refuses an empty operand, and makes nothing of "nothing".
+static int longer(void* state, const char* current, size_t current_length, const char* operand,
+                  size_t operand_length, char** value, size_t* value_length) {
+  EXPECT(strcmp(state, "state") == 0 && (current != NULL || current_length == 0));
+  const int keeps = current_length >= operand_length;
+  *value_length = keeps ? current_length : operand_length;
+  *value = malloc(*value_length + 1);
+  if (*value_length > 0) memcpy(*value, keeps ? current : operand, *value_length);
+  if (operand_length != 7 || memcmp(operand, "nothing", 7) != 0) return operand_length == 0;
+  free(*value);
+  *value = NULL;
+  *value_length = current == NULL ? 1 : 0;
+  return 0;
+}
+
+static int states_gone = 0;
+static void gone(void* state) {
+  EXPECT(strcmp(state, "state") == 0);
+  states_gone++;
+}
+
+static void operators(cambium_store* store) {
+  cambium_store* shrubs;
+  cambium_transaction* transaction;
+  ANSWERS(INVALID_ARGUMENT, cambium_register_operator(store, "longer", "state", NULL, gone));
+  ANSWERS(INVALID_ARGUMENT, cambium_register_operator(NULL, "longer", "state", longer, gone));
+  ANSWERS(INVALID_ARGUMENT, cambium_register_operator(store, NULL, "state", longer, gone));
+  EXPECT(states_gone == 3);
+  ANSWERS(OK, cambium_register_operator(store, "longer", "state", longer, NULL));
+  ANSWERS(OK, cambium_register_operator(store, "longer", "state", longer, gone));
+  ANSWERS(OK, cambium_merge(store, "longer", "o", 1, "two", 3, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_merge(store, "longer", "o", 1, "three", 5, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_merge(store, "longer", "o", 1, "four", 4, CAMBIUM_WRITTEN));
+  has(store, "o", "three");
+  ANSWERS(INVALID_ARGUMENT, cambium_merge(store, "longer", "o", 1, "", 0, CAMBIUM_WRITTEN));
+  EXPECT(strstr(cambium_error_message(), "longer") != NULL);
+  has(store, "o", "three");
+  ANSWERS(OK, cambium_transaction_new(store, &transaction));
+  ANSWERS(OK, cambium_transaction_merge(transaction, "longer", "o", 1, "longest", 7));
+  ANSWERS(OK, cambium_transaction_commit(transaction, CAMBIUM_WRITTEN));
+  cambium_transaction_free(transaction);
+  has(store, "o", "longest");
+  ANSWERS(OK, cambium_merge(store, "longer", "o", 1, "nothing", 7, CAMBIUM_WRITTEN));
+  has(store, "o", "");
+  ANSWERS(OK, cambium_delete(store, "o", 1, CAMBIUM_WRITTEN));
+  ANSWERS(INVALID_ARGUMENT, cambium_merge(store, "longer", "o", 1, "nothing", 7, CAMBIUM_WRITTEN));
+  ANSWERS(OK, cambium_namespace(store, "shrubs", &shrubs));
+  ANSWERS(OK, cambium_merge(shrubs, "longer", "o", 1, "two", 3, CAMBIUM_WRITTEN));
+  has(shrubs, "o", "two");
+  cambium_store_free(shrubs);
+  EXPECT(states_gone == 3);
 }
 
 static void snapshots(cambium_store* store) {
@@ -227,12 +280,14 @@ int main(void) {
   cambium_store* store;
   ANSWERS(OK, cambium_create("store", "forest", NULL, &store));
   batches(store);
+  operators(store);
   snapshots(store);
   history(store);
   transactions(store);
   ANSWERS(OK, cambium_close(store));
   ANSWERS(CLOSED, cambium_transact(store, ends_itself, NULL, CAMBIUM_WRITTEN));
   cambium_store_free(store);
+  EXPECT(states_gone == 4);
 
   // Engines without an order have passes.
   cambium_options* options;
