@@ -15,10 +15,13 @@ use crate::sync::{scheduled_time, thread};
 const FIRST_WALL_NANOSECONDS: u64 = 1_577_836_800_000_000_000;
 
 /// A clock that advances only when a thread sleeps or calls [`SteppedClock::advance`];
-/// on scheduled threads it adds the scheduler's time.
+/// on scheduled threads it adds the scheduler's time. [`SteppedClock::set_back`] sets its wall
+/// clock back, as an administrator may.
 #[derive(Debug, Default)]
 pub struct SteppedClock {
     nanoseconds: AtomicU64,
+    /// By which the wall clock was set back.
+    set_back: AtomicU64,
 }
 
 impl SteppedClock {
@@ -26,6 +29,25 @@ impl SteppedClock {
     pub fn advance(&self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// Sets the wall clock back; monotonic time goes on.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use cambium_io::environment::Clock;
+    /// use cambium_io::simulated::SteppedClock;
+    ///
+    /// let clock = SteppedClock::default();
+    /// let (wall, monotonic) = (clock.wall_nanoseconds(), clock.monotonic());
+    /// clock.set_back(Duration::from_nanos(7));
+    /// assert_eq!(clock.wall_nanoseconds(), wall - 7);
+    /// assert_eq!(clock.monotonic(), monotonic);
+    /// ```
+    pub fn set_back(&self, time: Duration) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.set_back.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 }
 
@@ -36,7 +58,8 @@ impl Clock for SteppedClock {
     }
 
     fn wall_nanoseconds(&self) -> u64 {
-        FIRST_WALL_NANOSECONDS + self.monotonic().as_nanos() as u64
+        let set_back = self.set_back.load(Ordering::Relaxed);
+        FIRST_WALL_NANOSECONDS + self.monotonic().as_nanos() as u64 - set_back
     }
 
     fn sleep(&self, time: Duration) {
