@@ -41,6 +41,20 @@ impl<B: Copy + PartialEq> Seeded<B> {
         })
     }
 
+    /// As [`Seeded::take`], of a layer above an engine: the name of another defect stays
+    /// there, for the engine.
+    pub fn take_known(options: &mut OptionValues, all: &[(B, &str)]) -> Self {
+        let name = options.get(OPTION).unwrap_or_default();
+        let known = all.iter().find(|(_, known)| *known == name);
+        match known {
+            Some((bug, _)) if cfg!(feature = "seeded-bugs") => {
+                _ = options.take(OPTION);
+                Seeded(Some(*bug))
+            }
+            _ => Seeded::default(),
+        }
+    }
+
     /// True if the store has this defect.
     #[inline(always)]
     pub fn is(&self, bug: B) -> bool {

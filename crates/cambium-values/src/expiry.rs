@@ -4,12 +4,14 @@
 use std::path::PathBuf;
 
 use cambium_api::conflicts::full_key;
-use cambium_api::{Expiry, UnixMillis};
+use cambium_api::{Expiry, Seeded, UnixMillis};
 use cambium_base::Result;
 use cambium_io::Environment;
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_io::sync::{Mutex, lock};
 use cambium_storage::marker::{read_marker, write_marker};
+
+use crate::seeded_bug::SeededBug;
 
 /// No entry is known to expire.
 const NEVER: u64 = u64::MAX;
@@ -28,6 +30,7 @@ pub struct ExpiryClock {
     latest: AtomicU64,
     /// No entry expires before this moment, as far as known.
     earliest: AtomicU64,
+    seeded_bug: Seeded<SeededBug>,
 }
 
 impl ExpiryClock {
@@ -37,6 +40,7 @@ impl ExpiryClock {
         environment: &Environment,
         path: PathBuf,
         (is_used, writable): (bool, bool),
+        seeded_bug: Seeded<SeededBug>,
     ) -> Self {
         ExpiryClock {
             environment: environment.clone(),
@@ -46,6 +50,7 @@ impl ExpiryClock {
             marking: Mutex::new(()),
             latest: AtomicU64::new(0),
             earliest: AtomicU64::new(if is_used { 0 } else { NEVER }),
+            seeded_bug,
         }
     }
 
@@ -71,6 +76,9 @@ impl ExpiryClock {
     pub fn now(&self) -> UnixMillis {
         let now = self.environment.clock.wall_nanoseconds() / 1_000_000;
         let before = self.latest.fetch_max(now, Ordering::AcqRel);
+        if self.seeded_bug.is(SeededBug::ClockGoesBack) {
+            return UnixMillis(now);
+        }
         UnixMillis(now.max(before))
     }
 
@@ -85,7 +93,7 @@ impl ExpiryClock {
             let _marking = self.marking.lock();
             let file_system = &*self.environment.file_system;
             let mut marker = read_marker(file_system, &self.path)?;
-            if !marker.expires {
+            if !marker.expires && !self.seeded_bug.is(SeededBug::ExpiryUnmarked) {
                 marker.expires = true;
                 write_marker(file_system, &self.path, &marker)?;
             }

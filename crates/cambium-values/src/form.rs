@@ -10,9 +10,11 @@
 //! with such a byte gets a tag too, of a body as it is; text in UTF-8 never does. All other
 //! values are stored as they are.
 
-use cambium_api::UnixMillis;
+use cambium_api::{Seeded, UnixMillis};
 use cambium_base::coding::u64_at;
 use cambium_storage::compression::{Compression, Dictionary, Packed};
+
+use crate::seeded_bug::SeededBug;
 
 const TAG: u8 = 0xf0;
 const TAG_BITS: u8 = 0xf8;
@@ -36,13 +38,16 @@ pub struct Encoder {
     pub compression: Compression,
     /// The level of zstd.
     pub level: i32,
+    /// The defect that the store has, in tests.
+    pub seeded_bug: Seeded<SeededBug>,
 }
 
 impl Encoder {
     /// True if a value is stored as it is.
     #[inline]
     pub fn leaves(&self, value: &[u8]) -> bool {
-        self.compression == Compression::None && is_plain(value)
+        let is_plain = is_plain(value) || self.seeded_bug.is(SeededBug::TagUnescaped);
+        self.compression == Compression::None && is_plain
     }
 
     /// The bytes that are stored for a value; `None` if they are the value itself. zstd uses
@@ -187,7 +192,7 @@ mod tests {
         ) {
             let value = value.repeat(repeated);
             let compression = if lz4 { Compression::Lz4 } else { Compression::None };
-            let encoder = Encoder { compression, level: 1 };
+            let encoder = Encoder { compression, level: 1, ..Encoder::default() };
             let stored = encoder.encode(None, &value, expires).unwrap_or_else(|| value.clone());
             prop_assert!(stored.len() <= value.len() + MOST_BYTES_MORE);
             prop_assert_eq!(decoded(&stored), (value, expires));

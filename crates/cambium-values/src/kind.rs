@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_api::options::{OptionSpec, invalid_option};
-use cambium_api::{CheckReport, Engine, EngineKind, OptionValues, ProgressSink};
+use cambium_api::{CheckReport, Engine, EngineKind, OptionValues, ProgressSink, Seeded};
 use cambium_base::Result;
 use cambium_io::Environment;
 use cambium_storage::compression::Compression;
@@ -14,6 +14,7 @@ use cambium_storage::marker::{Marker, read_marker};
 use crate::decompressed::Decompressed;
 use crate::dictionary::StoreDictionary;
 use crate::form::Encoder;
+use crate::seeded_bug::SeededBug;
 use crate::store::{FormedStore, Values};
 
 /// Options of the layer. An engine that has one of the same name is given it too.
@@ -66,7 +67,10 @@ impl ValueLayer {
     /// Takes the layer's options out, but for those that the engine has too.
     fn take_options(&self, options: &OptionValues) -> Result<(OptionValues, Settings)> {
         let mut left = options.clone();
-        let mut encoder = Encoder::default();
+        let mut encoder = Encoder {
+            seeded_bug: Seeded::take_known(&mut left, &SeededBug::ALL),
+            ..Encoder::default()
+        };
         if let Some(name) = options.get(COMPRESSION) {
             encoder.compression = Compression::parse(name)?;
         }

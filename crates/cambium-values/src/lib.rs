@@ -17,6 +17,7 @@
 //! | `write` | batches, preconditions, merges |
 //! | `expiry` | the clock of entries, and the marker's word on them |
 //! | `sweep` | taking expired entries away |
+//! | [`seeded_bug`] | defects that suites switch on |
 //!
 //! - *Compression* is an option of each opening. Each value says how it was compressed, so
 //!   the option can change at any time; what was written before stays readable.
@@ -36,6 +37,7 @@ mod expiry;
 pub mod form;
 mod kind;
 mod read;
+pub mod seeded_bug;
 mod store;
 mod sweep;
 mod write;

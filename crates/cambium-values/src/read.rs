@@ -13,6 +13,7 @@ use cambium_storage::compression::{Compression, Packed, check_known};
 
 use crate::expiry::FirstExpiry;
 use crate::form::{self, Form};
+use crate::seeded_bug::SeededBug;
 use crate::store::Shared;
 
 impl Shared {
@@ -94,8 +95,10 @@ impl Shared {
         let dictionary = self.dictionary.get();
         let into = Arc::get_mut(block).map_or(&mut [][..], |block| &mut block[from..]);
         check_known(self.engine, form.compression)?;
-        let done = form.decompress(dictionary, packed, into);
-        done.map_err(|what| self.damaged(key, &what))
+        match form.decompress(dictionary, packed, into) {
+            Err(what) if !self.seeded(SeededBug::DamageAnswered) => Err(self.damaged(key, &what)),
+            _ => Ok(()),
+        }
     }
 
     /// The parts of a stored value.
@@ -106,6 +109,7 @@ impl Shared {
     /// True if an entry is not there at a moment, or else now.
     pub fn has_expired(&self, form: Form, moment: Option<UnixMillis>) -> bool {
         let expires = form.expires;
+        let moment = moment.filter(|_| !self.seeded(SeededBug::SnapshotWithoutMoment));
         expires.is_some_and(|expires| expires <= moment.unwrap_or_else(|| self.expiry.now()))
     }
 
@@ -332,7 +336,8 @@ impl Decoder {
     fn decode(&mut self, key: &[u8], stored: &Value) -> Result<Option<Value>> {
         let form = self.shared.form_of(key, stored)?;
         self.expires = form.expires;
-        if self.shared.has_expired(form, Some(self.moment.now)) {
+        let is_shown = self.shared.seeded(SeededBug::ScanShowsExpired);
+        if self.shared.has_expired(form, Some(self.moment.now)) && !is_shown {
             return Ok(None);
         }
         self.moment.note(key, form);
@@ -378,7 +383,7 @@ impl Cursor for FormedCursor {
     }
 
     fn next_key(&mut self) -> Result<Option<Value>> {
-        if !self.decoder.may_expire {
+        if !self.decoder.may_expire || self.decoder.shared.seeded(SeededBug::KeysShowExpired) {
             return self.inner.next_key();
         }
         while let Some(Entry { key, value }) = self.inner.next()? {

@@ -24,6 +24,7 @@ use crate::dictionary::StoreDictionary;
 use crate::expiry::ExpiryClock;
 use crate::form::{self, Encoder};
 use crate::read::{FormedCursor, FormedSnapshot, Moment};
+use crate::seeded_bug::SeededBug;
 use crate::sweep::Sweep;
 
 /// Merges of one key wait for each other in one of so many places.
@@ -77,6 +78,12 @@ pub(crate) struct FormedStore {
 }
 
 impl Shared {
+    /// True if the store has this defect.
+    #[inline(always)]
+    pub fn seeded(&self, bug: SeededBug) -> bool {
+        self.encoder.seeded_bug.is(bug)
+    }
+
     /// The merge operator of a name.
     pub fn operator(&self, name: &str) -> Result<Arc<dyn MergeOperator>> {
         let operators = read(&self.operators);
@@ -135,7 +142,12 @@ impl FormedStore {
             encoder: values.encoder,
             dictionary: values.dictionary,
             decompressed: values.decompressed,
-            expiry: ExpiryClock::new(environment, path.to_path_buf(), (expires, writable)),
+            expiry: ExpiryClock::new(
+                environment,
+                path.to_path_buf(),
+                (expires, writable),
+                values.encoder.seeded_bug,
+            ),
             operators: RwLock::new(operators.into()),
             starving: AtomicUsize::new(0),
             merging: std::array::from_fn(|_| Mutex::new(())),

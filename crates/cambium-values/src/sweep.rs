@@ -13,7 +13,9 @@ use cambium_base::{Durability, Error, Result};
 use cambium_io::StepOutcome;
 use cambium_io::sync::atomic::Ordering;
 
-use crate::store::Base;
+use crate::form::Form;
+use crate::seeded_bug::SeededBug;
+use crate::store::{Base, Shared};
 
 /// Rest after a sweep, in times of its length.
 const RESTS: u32 = 10;
@@ -121,7 +123,7 @@ impl Pass {
             bytes += (key.len() + value.len()) as u64;
             let form = shared.form_of(&key, &value)?;
             match form.expires {
-                Some(_) if shared.has_expired(form, None) => expired.push(key.to_vec()),
+                Some(_) if is_garbage(shared, form) => expired.push(key.to_vec()),
                 Some(moment) => shared.expiry.note(moment),
                 None => {}
             }
@@ -139,6 +141,12 @@ impl Pass {
         }
         Ok(expired)
     }
+}
+
+/// True if an entry has expired.
+fn is_garbage(shared: &Shared, form: Form) -> bool {
+    let takes_all = shared.seeded(SeededBug::SweepTakesAll);
+    shared.has_expired(form, None) || (takes_all && form.expires.is_some())
 }
 
 /// Deletes entries that are still expired, unless another write of one comes between: then
@@ -162,7 +170,7 @@ fn delete(base: &Base, namespace: &str, keys: &[Vec<u8>]) -> Result<()> {
     for key in keys {
         if let Some(stored) = view.get(key)? {
             let form = base.shared.form_of(key, &stored)?;
-            if base.shared.has_expired(form, None) {
+            if is_garbage(&base.shared, form) {
                 view.delete(key)?;
                 deleted += 1;
             }

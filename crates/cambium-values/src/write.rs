@@ -19,6 +19,7 @@ use cambium_io::sync::atomic::Ordering;
 use cambium_io::sync::{MutexGuard, lock};
 
 use crate::form;
+use crate::seeded_bug::SeededBug;
 use crate::store::{FormedStore, Shared};
 
 impl Shared {
@@ -235,8 +236,14 @@ impl FormedStore {
             Change::Store(stored) => view.put(key, stored),
             Change::Merge(name, operand) => {
                 let operator = self.shared.operator(&name)?;
-                let stored = view.get(key)?;
-                let expires = self.shared.expiry_of(key, stored.as_ref(), None)?;
+                let stored = match self.shared.seeded(SeededBug::MergeReadsStore) {
+                    true => self.inner.get(key)?,
+                    false => view.get(key)?,
+                };
+                let expires = match self.shared.seeded(SeededBug::MergeForgetsExpiry) {
+                    true => None,
+                    false => self.shared.expiry_of(key, stored.as_ref(), None)?,
+                };
                 let current = match stored {
                     Some(stored) => self.shared.decode(key, stored, None)?,
                     None => None,
