@@ -331,6 +331,10 @@ impl Engine for AlphardStore {
         self.core.cancelled.store(true, Ordering::Release);
     }
 
+    fn poison(&self, failure: &Error) {
+        self.core.health.poison(failure.clone());
+    }
+
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
         crate::check::check_open_store(&self.core.pin()?, progress)
     }

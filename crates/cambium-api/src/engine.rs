@@ -441,6 +441,13 @@ pub trait Engine: Reader {
         _ = kept_free;
     }
 
+    /// The caller has synced a file of the store's folder itself, and that failed: the engine
+    /// takes no more writes, as after a failed sync of its own. The next sync of the folder
+    /// may succeed, and what the failed one dropped is lost all the same.
+    fn poison(&self, failure: &Error) {
+        _ = failure;
+    }
+
     /// Reads and verifies everything the open store holds.
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport>;
 

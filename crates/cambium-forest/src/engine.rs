@@ -386,6 +386,10 @@ impl Engine for ForestStore {
         self.core.note_refused_by_caller(kept_free);
     }
 
+    fn poison(&self, failure: &Error) {
+        self.core.health.poison(failure.clone());
+    }
+
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
         crate::check::check_open_store(&self.core, progress)
     }

@@ -97,13 +97,23 @@ impl Shared {
     }
 }
 
+/// The result of writing a file of the store's folder. A sync that failed may have dropped
+/// names of the engine's files too, and the engine's next sync of the folder may succeed.
+pub(crate) fn or_poison<T>(engine: &dyn Engine, result: Result<T>) -> Result<T> {
+    if let Err(failure @ Error::SyncFailed { .. }) = &result {
+        engine.poison(failure);
+    }
+    result
+}
+
 impl Base {
     /// Trains the dictionary, or does a piece of the sweep, if one is due.
     fn background_step(&self, budget: u64) -> Result<StepOutcome> {
         let shared = &self.shared;
         let file_system = &*shared.environment.file_system;
         let level = shared.encoder.level;
-        if shared.dictionary.train(file_system, &shared.path, level)? {
+        let trained = shared.dictionary.train(file_system, &shared.path, level);
+        if or_poison(&*self.engine, trained)? {
             return Ok(StepOutcome::Again);
         }
         match self.sweep.try_lock() {
@@ -407,6 +417,10 @@ impl Engine for FormedStore {
 
     fn note_refused(&self, kept_free: u64) {
         self.inner.note_refused(kept_free);
+    }
+
+    fn poison(&self, failure: &Error) {
+        self.inner.poison(failure);
     }
 
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {

@@ -20,7 +20,7 @@ use cambium_io::sync::{MutexGuard, lock};
 
 use crate::form;
 use crate::seeded_bug::SeededBug;
-use crate::store::{FormedStore, Shared};
+use crate::store::{FormedStore, Shared, or_poison};
 
 impl Shared {
     /// Gives a value its form.
@@ -104,7 +104,7 @@ impl FormedStore {
     /// the sweep begins.
     fn expires(&self, expiry: Expiry) -> Result<UnixMillis> {
         let is_first = !self.shared.expiry.is_used();
-        let moment = self.shared.expiry.expires(expiry)?;
+        let moment = or_poison(&*self.inner, self.shared.expiry.expires(expiry))?;
         if is_first {
             self.work_from_now_on();
         }

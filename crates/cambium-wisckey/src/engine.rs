@@ -396,6 +396,10 @@ impl Engine for WisckeyStore {
         self.core.cancels.fetch_add(1, Ordering::AcqRel);
     }
 
+    fn poison(&self, failure: &Error) {
+        self.core.health.poison(failure.clone());
+    }
+
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
         crate::check::check_open_store(&self.core, progress)
     }

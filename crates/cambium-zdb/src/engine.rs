@@ -12,7 +12,7 @@ use cambium_api::{
     KeyKind, KeyRange, Kind, Operation, Precondition, ProgressSink, ReadSet, Snapshot, Statistics,
     WriteBatch, gives_space_back,
 };
-use cambium_base::{Durability, Result, SequenceNumber};
+use cambium_base::{Durability, Error, Result, SequenceNumber};
 use cambium_io::StepOutcome;
 use cambium_io::step::Owner;
 use cambium_io::sync::atomic::Ordering;
@@ -285,6 +285,10 @@ impl Engine for ZdbStore {
 
     fn cancel(&self) {
         self.core.cancelled.store(true, Ordering::Release);
+    }
+
+    fn poison(&self, failure: &Error) {
+        self.core.health.poison(failure.clone());
     }
 
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport> {
