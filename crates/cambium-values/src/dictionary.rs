@@ -78,26 +78,31 @@ impl StoreDictionary {
         folder: &Path,
         (compression, writable): (Compression, bool),
     ) -> Result<Self> {
-        let path = folder.join(DICTIONARY_NAME);
-        if file_system.metadata(&path)?.is_none() {
+        let Some(dictionary) = load(file_system, folder)? else {
             let wanted = if writable {
                 compression
             } else {
                 Compression::None
             };
             return Ok(StoreDictionary::of_new(wanted));
-        }
-        let file = file_system.open(&path, OpenOptions::READ)?;
-        let mut bytes = vec![0; file.length()?.min(MOST_BYTES) as usize];
-        file.read_exact_at(&mut bytes, 0)?;
-        let Some(dictionary) = decode(&bytes) else {
-            let what = "the dictionary of compressed values does not match its checksum: bring \
-                        the file back from a backup of this store";
-            return Err(Error::corruption(path, 0, what));
         };
         let read = StoreDictionary::of_new(Compression::None);
-        _ = read.known.set(Dictionary::new(dictionary));
+        _ = read.known.set(dictionary);
         Ok(read)
+    }
+
+    /// Looks for the file again, for a reader: the process that writes the store may have
+    /// made it since.
+    ///
+    /// # Errors
+    /// `Corruption` where the file is damaged.
+    pub fn refresh(&self, file_system: &dyn FileSystem, folder: &Path) -> Result<()> {
+        if self.known.get().is_none() {
+            if let Some(dictionary) = load(file_system, folder)? {
+                _ = self.known.set(dictionary);
+            }
+        }
+        Ok(())
     }
 
     /// The dictionary, once there is one.
@@ -169,6 +174,23 @@ impl Samples {
         }
         (with < without - without / 10).then_some(dictionary)
     }
+}
+
+/// The dictionary in a folder, if there is one.
+fn load(file_system: &dyn FileSystem, folder: &Path) -> Result<Option<Dictionary>> {
+    let path = folder.join(DICTIONARY_NAME);
+    if file_system.metadata(&path)?.is_none() {
+        return Ok(None);
+    }
+    let file = file_system.open(&path, OpenOptions::READ)?;
+    let mut bytes = vec![0; file.length()?.min(MOST_BYTES) as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    let Some(dictionary) = decode(&bytes) else {
+        let what = "the dictionary of compressed values does not match its checksum: bring \
+                    the file back from a backup of this store";
+        return Err(Error::corruption(path, 0, what));
+    };
+    Ok(Some(Dictionary::new(dictionary)))
 }
 
 fn decode(bytes: &[u8]) -> Option<&[u8]> {

@@ -59,6 +59,11 @@ impl ExpiryClock {
         self.is_used.load(Ordering::Acquire)
     }
 
+    /// False of a store that was opened for reading alone.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
     /// Reads the marker again: the process that writes the store may have marked it since.
     ///
     /// # Errors

@@ -398,7 +398,14 @@ impl Engine for FormedStore {
 
     fn refresh(&self) -> Result<()> {
         self.inner.refresh()?;
-        self.shared.expiry.refresh()
+        let shared = &self.shared;
+        shared.expiry.refresh()?;
+        // A writer makes its dictionary itself.
+        if shared.expiry.is_writable() {
+            return Ok(());
+        }
+        let file_system = &*shared.environment.file_system;
+        shared.dictionary.refresh(file_system, &shared.path)
     }
 
     fn compact(

@@ -253,3 +253,17 @@ fn values_that_have_nothing_in_common_get_no_dictionary() {
             .is_none()
     );
 }
+
+#[test]
+fn a_reader_beside_a_writer_gets_the_dictionary_when_it_is_refreshed() {
+    let environment = Environment::memory();
+    let path = Path::new("/store");
+    let store = create(&environment, path, ("forest", &[]));
+    let reader = options(&environment, "none").open_read_only(path).unwrap();
+    fill(&store);
+    assert!(store.get(key(0)).unwrap().is_some());
+    reader.refresh().unwrap();
+    check(&reader);
+    reader.close().unwrap();
+    store.close().unwrap();
+}
