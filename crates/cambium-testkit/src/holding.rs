@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use cambium_api::{
     Capabilities, Durability, Engine, Error, IterationOrder, Operation, Reader, Result,
-    SequenceNumber, Snapshot, Value, WriteBatch,
+    SequenceNumber, Snapshot, Special, Value, WriteBatch,
+    merge::{Add, Append, Maximum, MergeOperator},
 };
 
 use crate::walking::walk;
@@ -120,10 +121,17 @@ pub(crate) fn apply(state: &State, change: &Change) -> State {
     let mut next = Holding::clone(state);
     match change {
         Change::Write(batch) => {
-            for (namespace, operation) in batch.operations() {
+            let special: BTreeMap<_, _> = batch.clone().take_special().into_iter().collect();
+            for (place, (namespace, operation)) in batch.operations().iter().enumerate() {
                 let name = namespace.as_deref().unwrap_or_default();
                 let entries = next.spaces.entry(name.to_string()).or_default();
-                apply_operation(Arc::make_mut(entries), operation);
+                let entries = Arc::make_mut(entries);
+                match (operation, special.get(&place)) {
+                    (Operation::Put { key, value }, Some(Special::Merge(name))) => {
+                        merge(entries, name, key, value);
+                    }
+                    _ => apply_operation(entries, operation),
+                }
             }
         }
         Change::MakeNamespace(name) => _ = next.spaces.entry(name.clone()).or_default(),
@@ -141,6 +149,19 @@ pub(crate) fn apply(state: &State, change: &Change) -> State {
         }
     }
     Arc::new(next)
+}
+
+/// Merges by one of the built-in operators, as [`crate::workload`] draws them.
+fn merge(entries: &mut Entries, operator: &str, key: &[u8], operand: &[u8]) {
+    let operator: &dyn MergeOperator = match operator {
+        "add" => &Add,
+        "append" => &Append,
+        _ => &Maximum,
+    };
+    let current = entries.get(key).map(|value| &value[..]);
+    let next = operator.merge(key, current, operand);
+    let next = next.expect("runs draw merges that succeed");
+    entries.insert(key.to_vec(), Value::from(next));
 }
 
 pub(crate) fn apply_operation(entries: &mut Entries, operation: &Operation) {
@@ -230,10 +251,17 @@ fn write(store: &dyn Engine, batch: WriteBatch, durability: Durability) -> Resul
             .map(|name| store.namespace(name))
             .transpose()?;
         let store = space.as_deref().unwrap_or(store);
-        return match operation {
-            Operation::Put { key, value } => store.put(key, value, durability),
-            Operation::Delete { key } => store.delete(key, durability),
-            Operation::DeleteRange { range } => store.delete_range(range.clone(), durability),
+        let special = batch.clone().take_special().pop();
+        return match (operation, special.map(|(_, special)| special)) {
+            (Operation::Put { key, value }, Some(Special::Expires(expiry))) => {
+                store.put_expiring(key, value, expiry, durability)
+            }
+            (Operation::Put { key, value }, Some(Special::Merge(operator))) => {
+                store.merge(&operator, key, value, durability)
+            }
+            (Operation::Put { key, value }, None) => store.put(key, value, durability),
+            (Operation::Delete { key }, _) => store.delete(key, durability),
+            (Operation::DeleteRange { range }, _) => store.delete_range(range.clone(), durability),
         };
     }
     store.write(batch, durability)

@@ -24,6 +24,8 @@ pub type Repair = fn(&dyn EngineKind, &Environment, &Path) -> Result<CheckReport
 #[derive(Clone)]
 pub struct Subject {
     kind: &'static dyn EngineKind,
+    /// The engine below the value layer, where `kind` has the layer.
+    pub(crate) below: Option<&'static dyn EngineKind>,
     creation: OptionValues,
     opening: OptionValues,
     /// Options with the values that runs draw from, and whether they are of creation.
@@ -58,6 +60,7 @@ impl Subject {
     pub fn new(kind: &'static dyn EngineKind) -> Self {
         Subject {
             kind,
+            below: None,
             creation: OptionValues::default(),
             opening: OptionValues::default(),
             drawn: Vec::new(),
@@ -70,6 +73,13 @@ impl Subject {
             recoveries_fail: true,
             devices: Vec::new(),
         }
+    }
+
+    /// Says that the kind is the value layer above this engine.
+    #[must_use]
+    pub fn layer_above(mut self, engine: &'static dyn EngineKind) -> Self {
+        self.below = Some(engine);
+        self
     }
 
     /// Gives each simulated disk a block device, for an option of the engine.

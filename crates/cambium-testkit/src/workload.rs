@@ -5,9 +5,11 @@
 //! one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cambium_api::{
-    Capabilities, Durability, KeyKind, KeyRange, Operation, WriteBatch, batch::Namespace,
+    Capabilities, Durability, Expiry, KeyKind, KeyRange, Operation, Special, WriteBatch,
+    batch::Namespace,
 };
 use cambium_io::simulated::Generator;
 
@@ -67,7 +69,12 @@ pub(crate) struct Workload {
     /// Namespaces and named snapshots are among what is drawn, as far as the
     /// engine has them.
     rich: bool,
+    /// The store has the value layer: expiring puts and merges are among what is drawn.
+    has_layer: bool,
 }
+
+/// After this time no run is under way any more.
+const FOR_EVER: Expiry = Expiry::After(Duration::from_secs(1_000_000_000));
 
 /// Names of namespaces beside the default one.
 pub(crate) const NAMESPACES: [&str; 2] = ["people", "trees"];
@@ -88,7 +95,14 @@ impl Workload {
             capabilities,
             writes: 0,
             rich,
+            has_layer: false,
         }
+    }
+
+    /// The same with expiring puts and merges, for a store that has the value layer.
+    pub(crate) fn with_layer(mut self, has_layer: bool) -> Self {
+        self.has_layer = has_layer;
+        self
     }
 
     /// One with namespaces and named snapshots, as far as the engine has them.
@@ -151,7 +165,42 @@ impl Workload {
             },
             _ => Operation::Delete { key: self.key() },
         };
-        batch.push(namespace, operation);
+        match operation {
+            Operation::Put { key, value } if self.has_layer && self.generator.chance(1, 2) => {
+                self.special(batch, namespace, (key, value));
+            }
+            operation => _ = batch.push(namespace, operation),
+        }
+    }
+
+    /// A put that expires, or a merge. Every merge succeeds, whatever the key has.
+    fn special(
+        &mut self,
+        batch: &mut WriteBatch,
+        namespace: Namespace,
+        (key, value): (Vec<u8>, Vec<u8>),
+    ) {
+        let mut push = |special: Special, value: Vec<u8>| {
+            let key = key.clone();
+            batch.push(namespace.clone(), Operation::Put { key, value });
+            batch.make_special(special);
+        };
+        match self.generator.below(6) {
+            0..=1 => push(Special::Expires(FOR_EVER), value),
+            2..=3 => push(Special::Merge("append".into()), value),
+            4 => push(Special::Merge("maximum".into()), value),
+            _ => {
+                // Two operands for one key, which the value layer must not lose.
+                batch.push(namespace.clone(), Operation::Delete { key: key.clone() });
+                for _ in 0..2 {
+                    let operand = (self.generator.next_u64() as i64) >> 2;
+                    let value = operand.to_le_bytes().to_vec();
+                    let key = key.clone();
+                    batch.push(namespace.clone(), Operation::Put { key, value });
+                    batch.make_special(Special::Merge("add".into()));
+                }
+            }
+        }
     }
 
     /// Something of namespaces or named snapshots.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cambium_api::{Durability, Engine, EngineKind, OptionValues};
 use cambium_io::{FileKind, FileSystem, OpenOptions};
+use cambium_storage::compression::Compression;
 
 use super::{Bench, Case, OrFail, Outcome, expect};
 use crate::memory_engine::MemoryKind;
@@ -51,7 +52,17 @@ fn damage_one(bench: &Bench, durability: Durability) -> Result<bool, String> {
     store.sync().or_fail("sync")?;
     drop(store);
     let files = &*bench.environment.file_system;
-    flip_in(files, Path::new(PATH), &value(DAMAGED))
+    flip_in(files, Path::new(PATH), &stored(bench, &value(DAMAGED))?)
+}
+
+/// The bytes that are stored for a value, without the tag that the value layer adds.
+fn stored(bench: &Bench, value: &[u8]) -> Result<Vec<u8>, String> {
+    let name = bench.subject().open_options().get("compression");
+    let compression = match name.filter(|_| bench.has_layer()) {
+        Some(name) => Compression::parse(name).or_fail("the option compression")?,
+        None => Compression::None,
+    };
+    Ok(compression.compress(1, value).unwrap_or(value.to_vec()))
 }
 
 fn open(bench: &Bench) -> cambium_base::Result<Arc<dyn Engine>> {

@@ -50,7 +50,7 @@ struct Pair<'b> {
 }
 
 fn as_the_model_does(bench: &Bench) -> Outcome {
-    let mut workload = Workload::rich(3, bench.capabilities);
+    let mut workload = Workload::rich(3, bench.capabilities).with_layer(bench.has_layer());
     let mut pair = Pair {
         bench,
         store: bench.store.clone(),

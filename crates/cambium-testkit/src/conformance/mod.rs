@@ -14,13 +14,16 @@
 
 mod batches;
 mod changes;
+mod compression;
 mod consumers;
 mod cursors;
 mod damaged;
+mod expiry;
 mod followers;
 mod histories;
 mod kept;
 mod lifecycle;
+mod merging;
 mod reading;
 mod sizes;
 mod threads;
@@ -51,6 +54,8 @@ type Case = (&'static str, fn(&Bench) -> Outcome);
 pub struct Conformance {
     subject: Subject,
     environment: fn() -> Environment,
+    /// A word of the cases that are run.
+    only: &'static str,
 }
 
 impl Conformance {
@@ -59,7 +64,16 @@ impl Conformance {
         Conformance {
             subject: Subject::new(kind),
             environment: Environment::memory,
+            only: "",
         }
+    }
+
+    /// Says that the kind is the value layer above this engine: entries expire, values merge
+    /// and are compressed. Without it the suite checks that all of it is refused.
+    #[must_use]
+    pub fn layer_above(mut self, engine: &'static dyn EngineKind) -> Self {
+        self.subject = self.subject.layer_above(engine);
+        self
     }
 
     /// Sets an option that is fixed at creation.
@@ -88,6 +102,13 @@ impl Conformance {
     #[must_use]
     pub fn broken(mut self, breakage: crate::Breakage) -> Self {
         self.subject = self.subject.broken(breakage);
+        self
+    }
+
+    /// Runs the cases alone whose name has these words.
+    #[must_use]
+    pub fn only(mut self, words: &'static str) -> Self {
+        self.only = words;
         self
     }
 
@@ -122,8 +143,12 @@ impl Conformance {
             changes::CASES,
             consumers::CASES,
             followers::CASES,
+            expiry::CASES,
+            merging::CASES,
+            compression::CASES,
         ];
         let cases = cases.into_iter().flatten();
+        let cases = cases.filter(|(name, _)| name.contains(self.only));
         cases
             .filter_map(|(name, case)| {
                 let outcome = self.bench().and_then(|bench| case(&bench));
@@ -184,6 +209,11 @@ impl Bench {
 
     pub(crate) fn open(&self) -> Result<Arc<dyn Engine>> {
         self.subject.open(&self.environment)
+    }
+
+    /// True if the store has the value layer.
+    pub(crate) fn has_layer(&self) -> bool {
+        self.subject.below.is_some()
     }
 
     pub(crate) fn subject(&self) -> &Subject {

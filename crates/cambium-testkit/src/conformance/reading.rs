@@ -60,7 +60,7 @@ fn written(bench: &Bench, end: fn(Store) -> Result<()>) -> std::result::Result<S
         &subject.create_options(),
     );
     let store = made.or_fail("create")?;
-    let mut workload = Workload::rich(17, bench.capabilities);
+    let mut workload = Workload::rich(17, bench.capabilities).with_layer(bench.has_layer());
     let mut state = State::default();
     for _ in 0..ACTIONS {
         match workload.action() {
@@ -226,7 +226,7 @@ fn beside_a_writer(
     let writer = write().or_fail("open to write beside a reader")?;
     let late = read().or_fail("open to read beside a writer")?;
     let snapshot = early.snapshot().or_fail("snapshot")?;
-    let mut workload = Workload::rich(23, bench.capabilities);
+    let mut workload = Workload::rich(23, bench.capabilities).with_layer(bench.has_layer());
     let mut state = before.clone();
     for _ in 0..ACTIONS {
         match workload.action() {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use cambium_api::{CompactOptions, Durability, WriteBatch};
 use cambium_base::checksum::crc32c;
 
-use super::{Bench, Case, OrFail, Outcome};
+use super::{Bench, Case, OrFail, Outcome, expect, expect_value};
 
 pub(super) const CASES: &[Case] = &[
     (
@@ -17,6 +17,7 @@ pub(super) const CASES: &[Case] = &[
         readers_and_writers,
     ),
     ("writers do not lose each other's writes", many_writers),
+    ("merges of several threads lose no operand", merges),
 ];
 
 pub(super) const PAIRS: u64 = 8;
@@ -182,6 +183,58 @@ fn many_writers(bench: &Bench) -> Outcome {
     for number in 0..800 {
         let expected = value(number, number % 200 + 1);
         super::expect_value(&*store, &bench.key(number), Some(&expected))?;
+    }
+    Ok(())
+}
+
+/// Threads that merge.
+const MERGING: u64 = 3;
+const MERGES: i64 = 60;
+
+fn merges(bench: &Bench) -> Outcome {
+    if !bench.has_layer() {
+        return Ok(());
+    }
+    let (counter, log) = (bench.key(0), bench.key(1));
+    let act = |thread: u64| -> Outcome {
+        for _ in 0..MERGES {
+            let mut batch = WriteBatch::new();
+            batch
+                .merge("add", &counter, 1i64.to_le_bytes())
+                .merge("append", &log, [b'a' + thread as u8])
+                .merge("add", &counter, 1i64.to_le_bytes());
+            let written = bench.store.write(batch, Durability::Buffered);
+            written.or_fail("a batch with merges")?;
+            let minus_one = (-1i64).to_le_bytes();
+            let merged = bench
+                .store
+                .merge("add", &counter, &minus_one, Durability::Buffered);
+            merged.or_fail("merge")?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let act = &act;
+        let threads: Vec<_> = (0..MERGING)
+            .map(|thread| scope.spawn(move || act(thread)))
+            .collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|_| Err("a thread panicked".to_string()))
+        })
+    })?;
+    let all = MERGING as i64 * MERGES;
+    expect_value(&*bench.store, &counter, Some(&all.to_le_bytes()))?;
+    let log = bench
+        .store
+        .get(&log)
+        .or_fail("get")?
+        .ok_or("the operands are gone")?;
+    for thread in 0..MERGING {
+        let letter = b'a' + thread as u8;
+        let count = log.iter().filter(|&&byte| byte == letter).count();
+        expect("operands of a thread", count as i64, MERGES)?;
     }
     Ok(())
 }

@@ -9,10 +9,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cambium_api::transaction::{MOST_ATTEMPTS, transact};
 use cambium_api::{Conflict, Durability, Entry, Error, KeyRange, SequenceNumber, Transaction};
 use cambium_io::simulated::Generator;
+use cambium_io::sync::atomic::AtomicUsize;
 
-use super::{Bench, Case, OrFail, Outcome, Plain, expect_contents, expect_error};
+use super::{
+    Bench, Case, OrFail, Outcome, Plain, expect, expect_contents, expect_error, expect_value,
+};
 use crate::crash::number_from;
 
 pub(super) const CASES: &[Case] = &[
@@ -24,11 +28,41 @@ pub(super) const CASES: &[Case] = &[
     ("what was read and changed conflicts", conflicts),
     ("transactions span namespaces", namespaces),
     ("an ended transaction says so", ended),
+    (
+        "a transaction that always conflicts ends after a number of attempts",
+        bounded_attempts,
+    ),
     ("histories of transactions are serializable", histories),
 ];
 
 fn begin(bench: &Bench) -> Result<Transaction, String> {
     Transaction::begin(&bench.store, Durability::Written, None).or_fail("begin a transaction")
+}
+
+fn bounded_attempts(bench: &Bench) -> Outcome {
+    let (key, starving) = (bench.key(1), AtomicUsize::new(0));
+    let begin = || Transaction::begin(&bench.store, Durability::Written, None);
+    let mut attempts = 0u32;
+    let done = transact(begin, &starving, |transaction| {
+        transaction.get(&key)?;
+        transaction.put(&key, b"lost")?;
+        // Another writer comes between, at each attempt.
+        attempts += 1;
+        let other = attempts.to_be_bytes();
+        bench.store.put(&key, &other, Durability::Written)?;
+        Ok(())
+    });
+    expect_error("a transaction that always conflicts", done, |error| {
+        matches!(error, Error::Conflict { .. })
+    })?;
+    expect("attempts", attempts, MOST_ATTEMPTS)?;
+    expect_value(&*bench.store, &key, Some(&attempts.to_be_bytes()))?;
+    // Others no longer wait for it.
+    expect("starving transactions", starving.into_inner(), 0)?;
+    let calm = AtomicUsize::new(0);
+    let done = transact(begin, &calm, |transaction| transaction.put(&key, b"new"));
+    done.or_fail("a transaction without conflicts")?;
+    expect_value(&*bench.store, &key, Some(b"new"))
 }
 
 fn keys_of(entries: impl Iterator<Item = Result<Entry, Error>>) -> Result<Vec<Vec<u8>>, String> {
