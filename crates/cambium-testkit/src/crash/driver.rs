@@ -96,7 +96,8 @@ impl<'a> Driver<'a> {
             .subject
             .create(&environment)
             .map_err(|error| format!("creating: {error}"))?;
-        let workload = Workload::new(generator.next_u64(), store.capabilities());
+        let workload = Workload::new(generator.next_u64(), store.capabilities())
+            .with_layer(suite.subject.below.is_some());
         let mut driver = Driver {
             suite,
             report,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cambium_api::{Durability, Engine, Error};
+use cambium_api::{Durability, Engine, Error, IterationOrder};
 use cambium_io::simulated::{
     CrashStyle, ErrorNumber, Fault, FaultRule, Generator, OperationClass, ProbePoints,
     SimulatedDisk,
@@ -299,6 +299,9 @@ impl Examiner<'_> {
         let ordered = capabilities.ordered && thoroughly;
         let keys = key_space(capabilities.keys);
         compare_all_reads(&**store, history.state(index), &keys, ordered)?;
+        if thoroughly && self.subject.below.is_some() {
+            expect_expiry_known(&**store)?;
+        }
         if thoroughly && capabilities.changes {
             expect_changes(store, history, index)?;
         }
@@ -327,7 +330,8 @@ impl Examiner<'_> {
         history.settle(index, expectation.low);
         let mut low = expectation.synced;
         let mut written = index;
-        let mut workload = Workload::new(generator.next_u64(), store.capabilities());
+        let mut workload = Workload::new(generator.next_u64(), store.capabilities())
+            .with_layer(self.subject.below.is_some());
         for _ in 0..generator.below(4) {
             let (drawn, durability) = workload.next_change(history.current());
             let change = lost.take().unwrap_or(drawn);
@@ -370,6 +374,24 @@ impl Examiner<'_> {
         self.recover(&again, &history, expectation)
             .map_err(|what| format!("after a second crash: {what}"))
     }
+}
+
+/// Holds if a store that has entries that expire knows so: their moments are of no use
+/// without the mark in its file `CAMBIUM`.
+fn expect_expiry_known(store: &dyn Engine) -> Result<(), String> {
+    let failed = |error: Error| format!("looking for entries that expire: {error}");
+    let statistics = store.stats().map_err(failed)?;
+    if statistics.number("expired_entries_deleted").is_some() {
+        return Ok(());
+    }
+    let mut cursor = store.iterate(IterationOrder::Any, None).map_err(failed)?;
+    while let Some(entry) = cursor.next().map_err(failed)? {
+        if store.expires_at(&entry.key).map_err(failed)?.is_some() {
+            let key = cambium_base::hexdump::readable(&entry.key);
+            return Err(format!("key {key} expires, and the store is not marked so"));
+        }
+    }
+    Ok(())
 }
 
 /// Writes after a recovery, and holds the number that it gets against the last.

@@ -110,6 +110,14 @@ impl CrashSuite {
         }
     }
 
+    /// Says that the kind is the value layer above this engine: expiring puts and merges are
+    /// among what runs do.
+    #[must_use]
+    pub fn layer_above(mut self, engine: &'static dyn EngineKind) -> Self {
+        self.subject = self.subject.layer_above(engine);
+        self
+    }
+
     /// Sets an option that is fixed at creation.
     #[must_use]
     pub fn creation(mut self, name: &str, value: &str) -> Self {

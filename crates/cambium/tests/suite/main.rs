@@ -18,3 +18,4 @@ mod tables;
 mod transactions;
 mod values;
 mod values_conformance;
+mod values_crashes;
