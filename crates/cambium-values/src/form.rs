@@ -139,6 +139,14 @@ impl Form {
         Packed::of(&stored[..self.body_bytes])
     }
 
+    /// The [`Compression::number`] by which the body was compressed.
+    pub fn codec(&self) -> u8 {
+        match self.compression {
+            BY_DICTIONARY => Compression::Zstd.number(),
+            number => number,
+        }
+    }
+
     /// Writes the body before compression into a buffer of its length.
     ///
     /// # Errors
@@ -149,9 +157,8 @@ impl Form {
         packed: &Packed<'_>,
         into: &mut [u8],
     ) -> Result<(), String> {
-        let zstd = Compression::Zstd.number();
         match (self.compression, dictionary) {
-            (BY_DICTIONARY, Some(_)) => packed.decompress(zstd, dictionary, into),
+            (BY_DICTIONARY, Some(_)) => packed.decompress(self.codec(), dictionary, into),
             (BY_DICTIONARY, None) => Err(
                 "it was compressed by a dictionary, and the store's file DICTIONARY is gone: \
                  bring it back from a backup"

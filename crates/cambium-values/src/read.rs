@@ -94,7 +94,7 @@ impl Shared {
     ) -> Result<()> {
         let dictionary = self.dictionary.get();
         let into = Arc::get_mut(block).map_or(&mut [][..], |block| &mut block[from..]);
-        check_known(self.engine, form.compression)?;
+        check_known(self.engine, form.codec())?;
         match form.decompress(dictionary, packed, into) {
             Err(what) if !self.seeded(SeededBug::DamageAnswered) => Err(self.damaged(key, &what)),
             _ => Ok(()),
