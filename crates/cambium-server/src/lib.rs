@@ -33,6 +33,7 @@ pub mod arguments;
 mod clock;
 mod cluster;
 mod commands;
+mod descriptors;
 mod executor;
 mod glob;
 mod http;

@@ -20,6 +20,7 @@ use crate::arguments::{Arguments, Safety};
 use crate::clock::now_millis;
 use crate::cluster::join::{self, Joined, Wanted};
 use crate::cluster::membership::Membership;
+use crate::descriptors;
 use crate::executor::jobs::Jobs;
 use crate::executor::pubsub::PubSub;
 use crate::executor::server::{Counters, Server};
@@ -36,7 +37,7 @@ use crate::network::{Network, Outbox};
 use crate::resp::parser::MOST_STRANGE_BYTES;
 use crate::room::Room;
 use crate::services::{Services, Sockets};
-use crate::settings::Settings;
+use crate::settings::{DEFAULT_CLIENTS, Settings};
 use crate::tls::{self, Tls};
 
 /// Why the server ends, for people.
@@ -44,8 +45,6 @@ type Failure = String;
 
 const DEFAULT_ADDRESS: &str = "127.0.0.1:6379";
 const DEFAULT_DATABASES: usize = 16;
-/// Descriptors beside those of connections: of the store, of listeners.
-const OTHER_DESCRIPTORS: u64 = 512;
 
 /// Serves until a signal, or SHUTDOWN.
 ///
@@ -105,8 +104,18 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(|error| format!("cannot listen to signals: {error}"))?;
     let listeners = bind_clients(&plain)?;
     let environment = environment(arguments)?;
+    // Before the store opens its files.
+    let clients = descriptors::make_room(DEFAULT_CLIENTS);
     let store = open(arguments, &environment)?;
-    let given = given_settings(arguments, password, &listeners);
+    let mut given = given_settings(arguments, password, &listeners);
+    if clients < DEFAULT_CLIENTS {
+        tracing::warn!(
+            maxclients = clients,
+            "fewer clients than {DEFAULT_CLIENTS}: raise the limit of open files (ulimit -Hn, \
+             LimitNOFILE)"
+        );
+        given.push(("maxclients", clients.to_string()));
+    }
     let joined = match wanted {
         Some(wanted) => Some(join::join(wanted, &store, &environment)?),
         None => join::refuse_bound(&store).map(|()| None)?,
@@ -116,7 +125,6 @@ fn start(arguments: &Arguments) -> Result<(), Failure> {
         None => databases,
     };
     let settings = Settings::new(databases, &given);
-    raise_descriptor_limit(&settings);
     let parts = Parts {
         joined,
         environment,
@@ -330,23 +338,6 @@ fn given_settings(
         given.push(("appendfsync", "always".to_string()));
     }
     given
-}
-
-/// As many connections as `maxclients` need as many descriptors.
-fn raise_descriptor_limit(settings: &Settings) {
-    use cambium_io::sync::atomic::Ordering;
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let wanted = settings.shared().clients.load(Ordering::Relaxed) as u64 + OTHER_DESCRIPTORS;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < wanted) {
-        let most = limit.maximum.unwrap_or(u64::MAX);
-        let raised = Rlimit {
-            current: Some(wanted.min(most)),
-            maximum: limit.maximum,
-        };
-        // With fewer descriptors fewer clients are served: the system refuses the others.
-        _ = setrlimit(Resource::Nofile, raised);
-    }
 }
 
 /// The parts of a server beside its store.

@@ -14,18 +14,16 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::descriptors;
 use crate::mailbox::Mailbox;
 use crate::messages::Event;
 use crate::metrics::Metrics;
-use crate::network::Outbox;
 use crate::network::connection::Stream;
 use crate::network::tls_stream::TlsStream;
+use crate::network::{ACCEPT_PAUSE, Outbox};
 use crate::thrift::forwarding::Forwarding;
 use crate::tls::{Tls, shake_hands};
 use crate::{http, thrift};
-
-/// After an error of accepting, such as too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Handshakes of Redis clients at one time; the others wait to be accepted.
 const MOST_HANDSHAKES: usize = 1_000;
@@ -160,7 +158,7 @@ impl Services {
 }
 
 /// Serves each connection of a socket, at most `most` at a time; the others wait to be
-/// accepted. Returns on an error alone.
+/// accepted. One that leaves too few descriptors is closed. Returns on an error alone.
 ///
 /// # Errors
 /// The socket cannot be watched.
@@ -177,6 +175,9 @@ pub async fn accept_each<S: Future<Output = ()> + Send + 'static>(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
+        if descriptors::are_scarce(&stream) {
+            continue;
+        }
         let serving = serve(stream);
         tokio::spawn(async move {
             serving.await;

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use cambium::parse_bytes;
 use cambium_io::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::descriptors;
 use crate::keyspace::layout::MOST_STRING_BYTES;
 use crate::resp::parser::MOST_STRANGE_BYTES;
+
+/// As in Redis.
+pub const DEFAULT_CLIENTS: usize = 10_000;
 
 /// What the network thread has to know of the settings, and the executor of connections.
 #[derive(Debug)]
@@ -113,7 +117,7 @@ impl Settings {
                 .collect(),
             shared: Arc::new(Shared {
                 argument_bytes: AtomicUsize::new(512 << 20),
-                clients: AtomicUsize::new(10_000),
+                clients: AtomicUsize::new(DEFAULT_CLIENTS),
                 idle_seconds: AtomicUsize::new(0),
             }),
             databases,
@@ -188,6 +192,16 @@ impl Settings {
             }
             "maxclients" | "timeout" if value.parse::<u32>().is_err() => {
                 failed("argument couldn't be parsed into an integer")
+            }
+            "maxclients" => {
+                let wanted = value.parse().unwrap_or(usize::MAX);
+                match descriptors::make_room(wanted) {
+                    most if most < wanted => failed(&format!(
+                        "The operating system is not able to handle the specified number of \
+                         clients, try with {most}"
+                    )),
+                    _ => Ok(()),
+                }
             }
             "proto-max-bulk-len" => match parse_size(value) {
                 None => failed("argument must be a memory value"),

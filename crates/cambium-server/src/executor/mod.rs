@@ -249,7 +249,10 @@ impl Executor {
                 *refused += 1;
                 // Told each time that the number has doubled.
                 if refused.is_power_of_two() {
-                    tracing::warn!(refused, "clients are refused: there are maxclients");
+                    tracing::warn!(
+                        refused,
+                        "clients are refused: there are maxclients, or too few descriptors are left"
+                    );
                 }
             }
             Event::Call(call, sender) => {

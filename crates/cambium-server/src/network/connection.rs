@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsRawFd, RawFd};
 
 use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
@@ -96,6 +97,16 @@ impl Stream {
                 stream.socket.shutdown(Shutdown::Write)
             }
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+        }
+    }
+}
+
+impl AsRawFd for Stream {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Tls(stream) => stream.socket.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
         }
     }
 }

@@ -18,6 +18,7 @@ use cambium_io::sync::Mutex;
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use mio::{Events, Poll, Token, Waker};
 
+use crate::descriptors;
 use crate::executor::Executor;
 use crate::mailbox::Mailbox;
 use crate::messages::{Event, Handle, Input, Next, Output};
@@ -49,6 +50,8 @@ const MOST_BUFFERED_BYTES: usize = 1 << 30;
 const MOST_SUBSCRIBER_BYTES: usize = 32 << 20;
 /// How often idle connections are looked for.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+/// After an error of accepting, such as too many open files.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the network thread hears.
 #[derive(Debug)]
@@ -106,6 +109,8 @@ impl Outbox {
 pub struct Network {
     poll: Poll,
     listeners: Vec<Listener>,
+    /// Listeners that failed to accept: the system tells of waiting connections only once.
+    unaccepted: Vec<usize>,
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<u32>,
     open: usize,
@@ -150,6 +155,7 @@ impl Network {
         Ok(Network {
             poll,
             listeners,
+            unaccepted: Vec::new(),
             connections: Vec::new(),
             free: Vec::new(),
             open: 0,
@@ -198,6 +204,7 @@ impl Network {
             let is_idle =
                 self.readable.is_empty() && self.events.is_empty() && self.outbox.words.is_empty();
             let patience = match is_idle {
+                true if !self.unaccepted.is_empty() => Some(ACCEPT_PAUSE),
                 true => has_timeout.then_some(IDLE_INTERVAL),
                 false => Some(Duration::ZERO),
             };
@@ -212,6 +219,9 @@ impl Network {
                     Token(token) if token >= FIRST_LISTENER => self.accept(token - FIRST_LISTENER),
                     Token(slot) => self.wake(slot as u32, event),
                 }
+            }
+            for place in std::mem::take(&mut self.unaccepted) {
+                self.accept(place);
             }
             if self.take_words() {
                 return Ok(self);
@@ -275,15 +285,23 @@ impl Network {
     }
 
     fn accept(&mut self, place: usize) {
-        // A connection that is lost before it is accepted is none.
-        while let Some(Ok((stream, peer, local))) = self.listeners.get(place).map(Listener::accept)
-        {
-            self.open(stream, peer, local);
+        while let Some(accepted) = self.listeners.get(place).map(Listener::accept) {
+            match accepted {
+                Ok((stream, peer, local)) => self.open(stream, peer, local),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // A connection that is lost before it is accepted is none.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    tracing::debug!(%error, "a connection is not accepted");
+                    return self.unaccepted.push(place);
+                }
+            }
         }
     }
 
     fn open(&mut self, mut stream: Stream, peer: String, local: String) {
-        if self.open >= self.shared.clients.load(Ordering::Relaxed) {
+        let most = self.shared.clients.load(Ordering::Relaxed);
+        if self.open >= most || descriptors::are_scarce(&stream) {
             // The client reads the reason, or has gone.
             _ = stream.write(b"-ERR max number of clients reached\r\n");
             self.events.push(Event::Refused);

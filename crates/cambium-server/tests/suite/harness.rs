@@ -127,11 +127,16 @@ impl Server {
         assert!(status.success());
     }
 
+    /// The number of the process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill")
             .arg(format!("-{name}"))
-            .arg(self.process.id().to_string())
+            .arg(self.id().to_string())
             .status();
         assert!(status.unwrap().success());
     }

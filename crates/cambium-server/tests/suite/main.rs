@@ -6,6 +6,7 @@
 mod client;
 mod cluster;
 mod crashes;
+mod descriptors;
 mod expiry;
 mod fetches;
 mod harness;
