@@ -256,7 +256,7 @@ impl Core {
         let payload = maintenance.root.encode();
         if let Err(error) = maintenance.superblock.begin_session(&payload) {
             maintenance.root = before;
-            return Err(self.health.unless_full(error));
+            return Err(self.health.unless_unopened(error));
         }
         lock(&self.writer).session = maintenance.root.session;
         self.session_begun.store(true, Ordering::Release);

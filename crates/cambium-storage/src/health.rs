@@ -24,6 +24,19 @@ use cambium_io::events;
 use cambium_io::sync::atomic::{AtomicBool, Ordering};
 use cambium_io::sync::{Mutex, MutexGuard, OnceLock};
 
+/// True if there was no descriptor for a file (`EMFILE`, `ENFILE`).
+fn is_of_descriptors(error: &Error) -> bool {
+    let is_opening = matches!(
+        error,
+        Error::Io {
+            operation: "open" | "open folder",
+            ..
+        }
+    );
+    let number = error.os_error().and_then(std::io::Error::raw_os_error);
+    cfg!(unix) && is_opening && matches!(number, Some(23 | 24))
+}
+
 /// What every call of an open store asks first.
 #[derive(Debug, Default)]
 pub struct Health {
@@ -106,6 +119,16 @@ impl Health {
         match error.is_no_space() {
             true => error,
             false => self.poison(error),
+        }
+    }
+
+    /// As [`Health::unless_full`], but also for a file that was not opened since the process or
+    /// the machine has no descriptors left. For callers that open, write and sync a file in full
+    /// each time they are called, and change nothing else before.
+    pub fn unless_unopened(&self, error: Error) -> Error {
+        match is_of_descriptors(&error) {
+            true => error,
+            false => self.unless_full(error),
         }
     }
 

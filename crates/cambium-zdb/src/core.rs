@@ -319,7 +319,7 @@ impl Core {
         let payload = catalog.encode();
         if let Err(error) = maintenance.superblock.begin_session(&payload) {
             (maintenance.catalog.session, maintenance.catalog.clean) = before;
-            return Err(self.health.unless_full(error));
+            return Err(self.health.unless_unopened(error));
         }
         lock(&self.writer).session = session;
         self.session_begun.store(true, Ordering::Release);

@@ -80,3 +80,18 @@ fn connections_that_wait_are_accepted_when_there_are_descriptors_again() {
     });
     assert_eq!(client.answer(), "+PONG");
 }
+
+#[test]
+fn a_store_that_lacked_a_descriptor_takes_writes_again() {
+    for engine in ["forest", "wisckey", "zdb"] {
+        let folder = folder();
+        let server = Server::start(folder.path(), &["--engine", engine]);
+        let mut client = server.client();
+        client.script(&[("PING", "+PONG")]);
+        let refused = without_descriptors(&server, || client.call("SET oak Quercus"));
+        let expected = "-MISCONF Errors writing to the AOF file: open";
+        assert!(refused.starts_with(expected), "{engine}: {refused}");
+        client.script(&[("SET oak Quercus", "+OK"), ("GET oak", "Quercus")]);
+        server.terminate();
+    }
+}
