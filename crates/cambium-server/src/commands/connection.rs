@@ -257,17 +257,25 @@ fn client(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+/// The clients that `TYPE name` means.
+fn of_type(name: &[u8]) -> Outcome<fn(&Session) -> bool> {
+    match name.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(|session| session.subscriptions() == 0),
+        b"pubsub" => Ok(|session| session.subscriptions() > 0),
+        // There are none.
+        b"master" | b"replica" | b"slave" => Ok(|_| false),
+        _ => {
+            let name = String::from_utf8_lossy(name);
+            Err(Failure::Text(format!("ERR Unknown client type '{name}'")))
+        }
+    }
+}
+
 fn list(call: &mut Call<'_>, now: u64) -> Outcome {
-    let mut ids = None;
+    let (mut ids, mut is_of_type): (_, fn(&Session) -> bool) = (None, |_| true);
     match call.count() {
         2 => {}
-        4 if call.is(2, "type") => match call.argument(3).to_ascii_lowercase().as_slice() {
-            b"normal" | b"master" | b"replica" | b"pubsub" => {}
-            other => {
-                let other = String::from_utf8_lossy(other).into_owned();
-                return Err(Failure::Text(format!("ERR Unknown client type '{other}'")));
-            }
-        },
+        4 if call.is(2, "type") => is_of_type = of_type(call.argument(3))?,
         count if count > 3 && call.is(2, "id") => {
             let id = |id: &[u8]| parse_integer(id).ok_or(Failure::Known("ERR Invalid client ID"));
             ids = Some(
@@ -290,6 +298,7 @@ fn list(call: &mut Call<'_>, now: u64) -> Outcome {
     let is_listed = |session: &&&Session| {
         ids.as_ref()
             .is_none_or(|ids| ids.contains(&(session.handle.id as i64)))
+            && is_of_type(session)
     };
     let lines: Vec<String> = sessions
         .iter()
@@ -300,10 +309,11 @@ fn list(call: &mut Call<'_>, now: u64) -> Outcome {
     Ok(())
 }
 
-/// `CLIENT KILL address`, or with filters `ID`, `ADDR`, `LADDR`, `SKIPME`.
+/// `CLIENT KILL address`, or with filters `ID`, `ADDR`, `LADDR`, `TYPE`, `USER`, `SKIPME`.
 fn kill(call: &mut Call<'_>) -> Outcome {
     let is_old_form = call.count() == 3;
     let (mut address, mut local, mut id, mut skips_me) = (None, None, None, !is_old_form);
+    let mut is_of_type: fn(&Session) -> bool = |_| true;
     if is_old_form {
         address = Some(call.argument(2));
     }
@@ -321,8 +331,19 @@ fn kill(call: &mut Call<'_>) -> Outcome {
         } else if call.is(place, "laddr") {
             local = Some(value);
         } else if call.is(place, "skipme") {
-            skips_me = value.eq_ignore_ascii_case(b"yes");
-        } else if !(call.is(place, "user") || call.is(place, "type")) {
+            skips_me = match value.to_ascii_lowercase().as_slice() {
+                b"yes" => true,
+                b"no" => false,
+                _ => return Err(SYNTAX),
+            };
+        } else if call.is(place, "type") {
+            is_of_type = of_type(value)?;
+        } else if call.is(place, "user") && value == b"default" {
+            // Each client is this user.
+        } else if call.is(place, "user") {
+            let user = String::from_utf8_lossy(value);
+            return Err(Failure::Text(format!("ERR No such user '{user}'")));
+        } else {
             return Err(SYNTAX);
         }
         place += 2;
@@ -331,6 +352,7 @@ fn kill(call: &mut Call<'_>) -> Outcome {
         address.is_none_or(|address| session.peer.as_bytes() == address)
             && local.is_none_or(|local| session.local.as_bytes() == local)
             && id.is_none_or(|id| session.handle.id as i64 == id)
+            && is_of_type(session)
     };
     let mut killed = call.server.end_sessions(&is_meant);
     if !skips_me && is_meant(call.session) {

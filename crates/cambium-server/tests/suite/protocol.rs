@@ -332,10 +332,23 @@ fn the_connection_answers_about_itself() {
         ("DEBUG ERROR LOADING", "-LOADING"),
         ("CLIENT KILL 1.2.3.4:5", "-ERR No such client"),
     ]);
-    let mut other = server.client();
+    let (mut other, mut listener) = (server.client(), server.client());
     other.script(&[("PING", "+PONG")]);
-    assert!(client.call("CLIENT LIST").lines().count() == 2);
-    client.script(&[("CLIENT KILL ID 2", ":1")]);
+    listener.script(&[("SUBSCRIBE news", "[subscribe news :1]")]);
+    assert!(client.call("CLIENT LIST").lines().count() == 3);
+    assert!(client.call("CLIENT LIST TYPE pubsub").starts_with("id=3 "));
+    client.script(&[
+        ("CLIENT LIST TYPE replica", ""),
+        ("CLIENT KILL TYPE Nope", "-ERR Unknown client type 'Nope'"),
+        ("CLIENT KILL SKIPME maybe", "-ERR syntax error"),
+        ("CLIENT KILL USER nobody", "-ERR No such user 'nobody'"),
+        ("CLIENT KILL TYPE replica", ":0"),
+    ]);
+    other.script(&[("PING", "+PONG")]);
+    client.script(&[("CLIENT KILL TYPE pubsub USER default", ":1")]);
+    assert!(listener.is_closed());
+    other.script(&[("PING", "+PONG")]);
+    client.script(&[("CLIENT KILL ID 2 SKIPME no", ":1")]);
     assert!(other.is_closed());
     client.send(b"CLIENT REPLY OFF\r\nPING\r\nSET a 1\r\nCLIENT REPLY ON\r\nCLIENT REPLY SKIP\r\nPING\r\nGET a\r\n");
     assert_eq!(
