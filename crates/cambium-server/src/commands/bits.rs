@@ -63,18 +63,22 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
 }
 
 fn bitcount(call: &mut Call<'_>) -> Outcome {
-    let in_bits = match call.count() {
-        2 | 4 => false,
-        5 if call.is(4, "bit") => true,
-        5 if call.is(4, "byte") => false,
-        _ => return Err(SYNTAX),
+    let Some(entry) = call.read_string(call.argument(1))? else {
+        // As in Redis, the options of a key that is not there are not read.
+        call.reply().integer(0);
+        return Ok(());
     };
+    let value = &entry.body[..];
     let (start, end) = match call.count() {
         2 => (0, -1),
-        _ => (call.integer(2)?, call.integer(3)?),
+        4 | 5 => (call.integer(2)?, call.integer(3)?),
+        _ => return Err(SYNTAX),
     };
-    let entry = call.read_string(call.argument(1))?;
-    let value = entry.as_ref().map_or(&b""[..], |entry| &entry.body);
+    let in_bits = match call.count() {
+        5 if call.is(4, "bit") => true,
+        5 if !call.is(4, "byte") => return Err(SYNTAX),
+        _ => false,
+    };
     let ones = |bytes: &[u8]| {
         bytes
             .iter()

@@ -5,11 +5,12 @@ use cambium::Value;
 use super::cambium_commands::unordered;
 use super::keys::{cursor, scan_options};
 use super::numbers::{float_sum, sum};
-use super::{Call, Command, FAST, FREES, Failure, Outcome, READ, WRITE, of_kind};
+use super::{Call, Command, FAST, FREES, Failure, NOT_A_FLOAT, Outcome, READ, WRITE, of_kind};
 use crate::glob;
 use crate::keyspace::layout::{Entry, HashHeader, Kind};
 use crate::keyspace::notices::Class;
 use crate::keyspace::overlay::Walk;
+use crate::resp::numbers::Decimal;
 
 #[rustfmt::skip] // a table
 pub const COMMANDS: &[Command] = &[
@@ -261,8 +262,7 @@ fn hincrby(call: &mut Call<'_>) -> Outcome {
     let (name, amount) = (call.argument(2), call.argument(3));
     check_field(name)?;
     let is_float = call.command.name == "hincrbyfloat";
-    let is_endless = |text: &str| text.parse::<f64>().is_ok_and(|number| !number.is_finite());
-    if is_float && std::str::from_utf8(amount).is_ok_and(is_endless) {
+    if is_float && !Decimal::parse(amount).ok_or(NOT_A_FLOAT)?.is_finite() {
         return Err(Failure::Known("ERR value is NaN or Infinity"));
     }
     let integer = if is_float { 0 } else { call.integer(3)? };
@@ -297,12 +297,13 @@ fn hincrby(call: &mut Call<'_>) -> Outcome {
 
 /// Answers all fields at once, with cursor 0, as Redis does for hashes that are small.
 fn hscan(call: &mut Call<'_>) -> Outcome {
-    let cursor = cursor(call, 2)?;
-    let options = scan_options(call, 3, false)?;
-    let hash = read(call)?.filter(|_| cursor == 0);
+    cursor(call, 2)?;
+    let hash = read(call)?;
     let database = call.database();
     let mut parts: Vec<Vec<u8>> = Vec::new();
     if let Some(hash) = hash {
+        // As in Redis, the options of a key that is not there are not read.
+        let options = scan_options(call, 3, false)?;
         call.keyspace().fields(database, hash, |name, value| {
             if options
                 .pattern

@@ -245,10 +245,15 @@ pub fn scan_options<'a>(
     Ok(options)
 }
 
-/// The cursor that a client hands back.
+/// The cursor that a client hands back, as C's `strtoul` reads it.
 pub fn cursor(call: &Call<'_>, place: usize) -> Outcome<u64> {
-    let text = std::str::from_utf8(call.argument(place)).ok();
-    let cursor = text.and_then(|text| text.parse().ok());
+    let text = std::str::from_utf8(call.argument(place)).unwrap_or("?");
+    let cursor: Option<u64> = match text.strip_prefix('-') {
+        _ if text.is_empty() => Some(0),
+        Some(digits) if digits.starts_with('+') => None,
+        Some(digits) => digits.parse().ok().map(u64::wrapping_neg),
+        None => text.parse().ok(),
+    };
     cursor.ok_or(Failure::Known("ERR invalid cursor"))
 }
 

@@ -63,21 +63,38 @@ fn moment(call: &Call<'_>, place: usize, in_seconds: bool, is_relative: bool) ->
     Ok(moment as u64)
 }
 
-/// Reads one of the options that say when an entry expires; `None` if this is another one.
-/// Answers how many arguments it took as well.
-fn lifetime(call: &Call<'_>, place: usize) -> Outcome<Option<(Lifetime, usize)>> {
-    for (word, in_seconds, is_relative) in [
-        ("ex", true, true),
-        ("px", false, true),
-        ("exat", true, false),
-        ("pxat", false, false),
-    ] {
-        if call.is(place, word) && place + 1 < call.count() {
-            let moment = moment(call, place + 1, in_seconds, is_relative)?;
-            return Ok(Some((Lifetime::Until(moment), 2)));
+/// An option that says when an entry expires, and the place behind it.
+type ExpiryOption = Option<(&'static str, usize)>;
+
+/// Reads such an option: `alone`, or one with an argument. Answers how many arguments it takes.
+/// As in Redis, the same one may follow, and the last counts; another one may not.
+fn read_expiry(
+    call: &Call<'_>,
+    place: usize,
+    alone: &'static str,
+    option: &mut ExpiryOption,
+) -> Outcome<usize> {
+    for (word, taken) in [(alone, 1), ("ex", 2), ("px", 2), ("exat", 2), ("pxat", 2)] {
+        let is_same = option.is_none_or(|(before, _)| before == word);
+        if call.is(place, word) && is_same && place + taken <= call.count() {
+            *option = Some((word, place + 1));
+            return Ok(taken);
         }
     }
-    Ok(None)
+    Err(SYNTAX)
+}
+
+/// What the option says.
+fn lifetime(call: &Call<'_>, option: ExpiryOption) -> Outcome<Option<Lifetime>> {
+    Ok(match option {
+        None => None,
+        Some(("keepttl", _)) => Some(Lifetime::Kept),
+        Some(("persist", _)) => Some(Lifetime::Endless),
+        Some((word, place)) => {
+            let moment = moment(call, place, !word.starts_with('p'), !word.ends_with("at"))?;
+            Some(Lifetime::Until(moment))
+        }
+    })
 }
 
 #[derive(Default)]
@@ -89,7 +106,7 @@ struct SetOptions {
 }
 
 fn set_options(call: &Call<'_>) -> Outcome<SetOptions> {
-    let mut options = SetOptions::default();
+    let (mut options, mut expiry) = (SetOptions::default(), None);
     let mut place = 3;
     while place < call.count() {
         let mut taken = 1;
@@ -99,16 +116,12 @@ fn set_options(call: &Call<'_>) -> Outcome<SetOptions> {
             options.only_old = true;
         } else if call.is(place, "get") {
             options.answers_old = true;
-        } else if call.is(place, "keepttl") && options.lifetime.is_none() {
-            options.lifetime = Some(Lifetime::Kept);
-        } else if let (None, Some((lifetime, count))) = (options.lifetime, lifetime(call, place)?) {
-            options.lifetime = Some(lifetime);
-            taken = count;
         } else {
-            return Err(SYNTAX);
+            taken = read_expiry(call, place, "keepttl", &mut expiry)?;
         }
         place += taken;
     }
+    options.lifetime = lifetime(call, expiry)?;
     Ok(options)
 }
 
@@ -200,17 +213,17 @@ fn getdel(call: &mut Call<'_>) -> Outcome {
 }
 
 fn getex(call: &mut Call<'_>) -> Outcome {
-    let lifetime = match call.count() {
-        2 => None,
-        3 if call.is(2, "persist") => Some(Lifetime::Endless),
-        4 => lifetime(call, 2)?.map(|(lifetime, _)| lifetime),
-        _ => return Err(SYNTAX),
-    };
-    if lifetime.is_none() && call.count() > 2 {
-        return Err(SYNTAX);
+    let (mut expiry, mut place) = (None, 2);
+    while place < call.count() {
+        place += read_expiry(call, place, "persist", &mut expiry)?;
     }
     let key = call.argument(1);
     let old = call.read_string(key)?;
+    // As in Redis, the moment for a key that is not there is not read.
+    let lifetime = match old {
+        Some(_) => lifetime(call, expiry)?,
+        None => None,
+    };
     let now = call.keyspace().now;
     if let (Some(old), Some(lifetime)) = (&old, lifetime) {
         let expires = lifetime.moment(Some(old));

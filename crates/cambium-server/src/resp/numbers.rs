@@ -126,7 +126,8 @@ impl Decimal {
         (self.is_finite() && other.is_finite() && sum.is_finite()).then_some(sum)
     }
 
-    fn is_finite(&self) -> bool {
+    /// False for `inf`, and for what is larger than Redis' numbers.
+    pub fn is_finite(&self) -> bool {
         self.digits.len() <= MOST_WHOLE_DIGITS + FRACTION_DIGITS
     }
 

@@ -112,6 +112,12 @@ fn scan_answers_every_key_that_stays() {
         ("SCAN x", "-ERR invalid cursor"),
         ("SCAN 0 COUNT 0", "-ERR syntax error"),
         ("SCAN 99999999999", "[0 []]"),
+        ("SCAN -1", "[0 []]"),
+        ("SCAN -18446744073709551615 MATCH none COUNT 9999", "[0 []]"),
+        ("SCAN -", "-ERR invalid cursor"),
+        ("SCAN -+1", "-ERR invalid cursor"),
+        ("SCAN 18446744073709551616", "-ERR invalid cursor"),
+        ("SCAN  MATCH none COUNT 9999", "[0 []]"),
     ]);
 }
 

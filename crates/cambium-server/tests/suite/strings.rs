@@ -187,3 +187,51 @@ fn bits_and_subsequences() {
         ),
     ]);
 }
+
+#[test]
+fn options_are_read_as_redis_reads_them() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    server.client().script(&[
+        ("SET k v KEEPTTL KEEPTTL", "+OK"),
+        ("SET k v EX abc EX 0 EX 100", "+OK"),
+        ("TTL k", ":100"),
+        ("SET k v EXAT -1 EXAT 20000000000", "+OK"),
+        ("EXPIRETIME k", ":20000000000"),
+        ("SET k v EX EX EX 200", "+OK"),
+        ("TTL k", ":200"),
+        ("SET k v EX 10 EX", SYNTAX),
+        ("SET k v EX 10 PX 10", SYNTAX),
+        ("SET k v KEEPTTL EX 10", SYNTAX),
+        ("SET k v PERSIST", SYNTAX),
+        ("SET k v EX abc NX XX", SYNTAX),
+        (
+            "SET k v EX 10 EX abc",
+            "-ERR value is not an integer or out of range",
+        ),
+        (
+            "SET k v EX 10 EX 0",
+            "-ERR invalid expire time in 'set' command",
+        ),
+        ("GETEX k EX 10 EX 300", "v"),
+        ("TTL k", ":300"),
+        ("GETEX k PERSIST PERSIST", "v"),
+        ("TTL k", ":-1"),
+        ("GETEX k PERSIST EX 10", SYNTAX),
+        ("GETEX k KEEPTTL", SYNTAX),
+        (
+            "GETEX k EX 0",
+            "-ERR invalid expire time in 'getex' command",
+        ),
+        ("BITCOUNT k 0 1 FOO", SYNTAX),
+        (
+            "BITCOUNT k a 1 FOO",
+            "-ERR value is not an integer or out of range",
+        ),
+        // The options of a key that is not there are not read.
+        ("GETEX none EX abc", "nil"),
+        ("GETEX none FOO", SYNTAX),
+        ("BITCOUNT none 0", ":0"),
+        ("BITCOUNT none a b FOO", ":0"),
+    ]);
+}
