@@ -114,7 +114,7 @@ fn cluster(call: &mut Call<'_>) -> Outcome {
     if call.is(1, "myid") {
         let id = myself(call).id;
         call.reply().bulk(id);
-    } else if call.is(1, "keyslot") && call.count() == 3 {
+    } else if call.is(1, "keyslot") {
         let slot = slot(call.argument(2));
         call.reply().integer(i64::from(slot));
     } else if call.is(1, "info") {
@@ -125,12 +125,8 @@ fn cluster(call: &mut Call<'_>) -> Outcome {
         slots(call);
     } else if call.is(1, "shards") {
         shards(call);
-    } else if (call.is(1, "countkeysinslot") && call.count() == 3)
-        || (call.is(1, "getkeysinslot") && call.count() == 4)
-    {
-        keys_in_slot(call)?;
     } else {
-        return Err(call.wrong_count());
+        keys_in_slot(call)?;
     }
     Ok(())
 }

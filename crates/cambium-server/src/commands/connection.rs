@@ -222,34 +222,48 @@ fn describe(session: &Session, now: u64) -> String {
 
 fn client(call: &mut Call<'_>) -> Outcome {
     let now = call.keyspace().now;
-    let count = call.count();
-    if call.is(1, "id") && count == 2 {
+    if call.is(1, "id") {
         let id = call.session.handle.id;
         call.reply().integer(id as i64);
-    } else if call.is(1, "getname") && count == 2 {
+    } else if call.is(1, "getname") {
         let name = Some(call.session.name.clone()).filter(|name| !name.is_empty());
         call.reply().optional(name);
-    } else if call.is(1, "setname") && count == 3 {
+    } else if call.is(1, "setname") {
         check_name(call.argument(2))?;
         call.session.name = call.argument(2).to_vec();
         call.reply().ok();
-    } else if call.is(1, "info") && count == 2 {
+    } else if call.is(1, "info") {
         let line = describe(call.session, now) + "\n";
         call.reply().text(&line);
     } else if call.is(1, "list") {
         list(call, now)?;
-    } else if call.is(1, "kill") && count > 2 {
+    } else if call.is(1, "kill") {
         kill(call)?;
-    } else if call.is(1, "reply") && count == 3 {
+    } else if call.is(1, "reply") {
         reply_mode(call)?;
-    } else if call.is(1, "getredir") && count == 2 {
+    } else if call.is(1, "getredir") {
         // There is no tracking to redirect.
         call.reply().integer(-1);
-    } else if call.is(1, "unblock") && matches!(count, 3 | 4) {
+    } else if call.is(1, "trackinginfo") {
+        let reply = call.reply();
+        reply.map(3);
+        reply.bulk("flags");
+        reply.set(1);
+        reply.bulk("off");
+        reply.bulk("redirect");
+        reply.integer(-1);
+        reply.bulk("prefixes");
+        reply.array(0);
+    } else if call.is(1, "unblock") && call.count() <= 4 {
         // No command blocks a client.
         call.integer(2)?;
         call.reply().integer(0);
-    } else if call.is(1, "unpause") || call.is(1, "no-evict") && count == 3 {
+    } else if call.is(1, "unpause") {
+        call.reply().ok();
+    } else if call.is(1, "no-evict") {
+        if !(call.is(2, "on") || call.is(2, "off")) {
+            return Err(SYNTAX);
+        }
         call.reply().ok();
     } else {
         return Err(call.wrong_count());

@@ -20,6 +20,7 @@ mod settings;
 mod strings;
 mod transactions;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use cambium::Error;
@@ -36,7 +37,7 @@ use crate::resp::Arguments;
 use crate::resp::numbers::parse_integer;
 use crate::resp::reply::Reply;
 
-pub use transactions::unwatch_all;
+pub use transactions::{abort, unwatch_all};
 
 /// A command's row.
 #[derive(Debug)]
@@ -225,13 +226,10 @@ impl<'a> Call<'a> {
         self.keyspace().notices.add(class, event, database, key);
     }
 
-    /// The error of a subcommand with too few or too many arguments.
+    /// The error of a subcommand with too many arguments.
     pub fn wrong_count(&self) -> Failure {
         let subcommand = String::from_utf8_lossy(self.argument(1)).to_lowercase();
-        Failure::Text(format!(
-            "ERR wrong number of arguments for '{}|{subcommand}' command",
-            self.command.name
-        ))
+        wrong_count(&format!("{}|{subcommand}", self.command.name))
     }
 }
 
@@ -285,6 +283,17 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
     table.get(&*lower).copied()
 }
 
+fn is_of_arity(arity: i32, count: usize) -> bool {
+    let least = arity.unsigned_abs() as usize;
+    count == least || (arity < 0 && count > least)
+}
+
+fn wrong_count(name: &str) -> Failure {
+    Failure::Text(format!(
+        "ERR wrong number of arguments for '{name}' command"
+    ))
+}
+
 impl Command {
     /// True if the store grows by it.
     pub fn grows(&self) -> bool {
@@ -293,56 +302,127 @@ impl Command {
 
     /// True if it may have so many arguments.
     pub fn takes(&self, count: usize) -> bool {
-        let least = self.arity.unsigned_abs() as usize;
-        if self.arity < 0 {
-            count >= least
-        } else {
-            count == least
+        is_of_arity(self.arity, count)
+    }
+
+    /// The words that may follow its name, in lower case, each with the arity of the whole;
+    /// empty if any may.
+    fn subcommands(&self) -> &'static [(&'static str, i32)] {
+        match self.name {
+            "client" => &[
+                ("getname", 2),
+                ("getredir", 2),
+                ("help", 2),
+                ("id", 2),
+                ("info", 2),
+                ("kill", -3),
+                ("list", -2),
+                ("no-evict", 3),
+                ("reply", 3),
+                ("setname", 3),
+                ("trackinginfo", 2),
+                ("unblock", -3),
+                ("unpause", 2),
+            ],
+            "cluster" => &[
+                ("countkeysinslot", 3),
+                ("getkeysinslot", 4),
+                ("help", 2),
+                ("info", 2),
+                ("keyslot", 3),
+                ("myid", 2),
+                ("nodes", 2),
+                ("shards", 2),
+                ("slots", 2),
+            ],
+            "command" => &[
+                ("count", 2),
+                ("docs", -2),
+                ("getkeys", -4),
+                ("help", 2),
+                ("info", -2),
+                ("list", -2),
+            ],
+            "config" => &[
+                ("get", -3),
+                ("help", 2),
+                ("resetstat", 2),
+                ("rewrite", 2),
+                ("set", -4),
+            ],
+            "debug" => &[
+                ("change-repl-id", -2),
+                ("error", 3),
+                ("help", 2),
+                ("jmap", -2),
+                ("loadaof", -2),
+                ("object", 3),
+                ("quicklist-packed-threshold", -2),
+                ("reload", -2),
+                ("replicate", -2),
+                ("set-active-expire", 3),
+                ("set-disable-deny-scripts", -2),
+                ("sleep", 3),
+                ("stringmatch-len", -2),
+            ],
+            "function" => &[("flush", -2), ("help", 2), ("list", -2)],
+            "latency" => &[
+                ("doctor", 2),
+                ("graph", 3),
+                ("help", 2),
+                ("histogram", -2),
+                ("history", 3),
+                ("latest", 2),
+                ("reset", -2),
+            ],
+            "memory" => &[
+                ("doctor", 2),
+                ("help", 2),
+                ("malloc-stats", 2),
+                ("purge", 2),
+                ("stats", 2),
+                ("usage", -3),
+            ],
+            "object" => &[
+                ("encoding", 3),
+                ("freq", 3),
+                ("help", 2),
+                ("idletime", 3),
+                ("refcount", 3),
+            ],
+            "pubsub" => &[
+                ("channels", -2),
+                ("help", 2),
+                ("numpat", 2),
+                ("numsub", -2),
+                ("shardchannels", -2),
+                ("shardnumsub", -2),
+            ],
+            "script" => &[("flush", -2), ("help", 2)],
+            "slowlog" => &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)],
+            _ => &[],
         }
     }
 
-    /// The words that may follow its name, in lower case; empty if any may.
-    fn subcommands(&self) -> &'static [&'static str] {
-        match self.name {
-            "client" => &[
-                "getname", "getredir", "id", "info", "kill", "list", "no-evict", "reply",
-                "setname", "unblock", "unpause",
-            ],
-            "cluster" => &[
-                "countkeysinslot",
-                "getkeysinslot",
-                "info",
-                "keyslot",
-                "myid",
-                "nodes",
-                "shards",
-                "slots",
-            ],
-            "command" => &["count", "docs", "getkeys", "info", "list"],
-            "config" => &["get", "resetstat", "rewrite", "set"],
-            "debug" => &[
-                "change-repl-id",
-                "error",
-                "jmap",
-                "loadaof",
-                "object",
-                "quicklist-packed-threshold",
-                "reload",
-                "replicate",
-                "set-active-expire",
-                "set-disable-deny-scripts",
-                "sleep",
-                "stringmatch-len",
-            ],
-            "function" => &["flush", "list"],
-            "latency" => &["history", "latest", "reset"],
-            "memory" => &["doctor", "malloc-stats", "purge", "stats", "usage"],
-            "object" => &["encoding", "freq", "help", "idletime", "refcount"],
-            "pubsub" => &["channels", "numpat", "numsub"],
-            "script" => &["flush"],
-            "slowlog" => &["get", "len", "reset"],
-            _ => &[],
+    /// Runs it, or names its subcommands.
+    pub fn call(&self, call: &mut Call<'_>) -> Outcome {
+        let known = match call.is(1, "help") {
+            true => self.subcommands(),
+            false => &[],
+        };
+        if known.is_empty() {
+            return (self.run)(call);
         }
+        let name = self.name.to_uppercase();
+        let reply = call.reply();
+        reply.array(known.len() + 1);
+        reply.simple(&format!(
+            "{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"
+        ));
+        for (word, _) in known {
+            reply.simple(&word.to_uppercase());
+        }
+        Ok(())
     }
 
     /// The keys among the arguments of a command.
@@ -369,20 +449,22 @@ pub fn admit(arguments: Arguments<'_>, session: &Session) -> Outcome<&'static Co
         return Err(unknown(arguments));
     };
     if !command.takes(arguments.count()) {
-        return Err(Failure::Text(format!(
-            "ERR wrong number of arguments for '{}' command",
-            command.name
-        )));
+        return Err(wrong_count(command.name));
     }
     let known = command.subcommands();
     if let Some(asked) = arguments.get(1).filter(|_| !known.is_empty()) {
-        let is_asked = |word: &&str| asked.eq_ignore_ascii_case(word.as_bytes());
-        if !known.iter().any(is_asked) {
-            let asked = String::from_utf8_lossy(asked);
+        let mut known = known.iter();
+        let Some((word, arity)) =
+            known.find(|(word, _)| asked.eq_ignore_ascii_case(word.as_bytes()))
+        else {
             return Err(Failure::Text(format!(
-                "ERR unknown subcommand '{asked:.128}'. Try {} HELP.",
+                "ERR unknown subcommand '{}'. Try {} HELP.",
+                shown(asked, MOST_SHOWN_BYTES),
                 command.name.to_uppercase()
             )));
+        };
+        if !is_of_arity(*arity, arguments.count()) {
+            return Err(wrong_count(&format!("{}|{word}", command.name)));
         }
     }
     if session.is_stranger && command.flags & NO_AUTH == 0 {
@@ -410,20 +492,25 @@ pub fn is_of_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }
 
+/// Bytes of what a client sent that an error repeats.
+const MOST_SHOWN_BYTES: usize = 128;
+
+/// An argument in an error. As in Redis, it ends at a zero byte.
+fn shown(argument: &[u8], most: usize) -> Cow<'_, str> {
+    let argument = &argument[..argument.len().min(most)];
+    let end = argument.iter().position(|byte| *byte == 0);
+    String::from_utf8_lossy(&argument[..end.unwrap_or(argument.len())])
+}
+
 fn unknown(arguments: Arguments<'_>) -> Failure {
     let mut rest = String::new();
     for argument in arguments.from(1) {
-        if rest.len() >= 128 {
+        if rest.len() >= MOST_SHOWN_BYTES {
             break;
         }
-        let room = 128 - rest.len();
-        rest += &format!(
-            "'{}' ",
-            String::from_utf8_lossy(&argument[..argument.len().min(room)])
-        );
+        rest += &format!("'{}' ", shown(argument, MOST_SHOWN_BYTES - rest.len()));
     }
-    let name = &arguments[0];
-    let name = String::from_utf8_lossy(&name[..name.len().min(128)]).into_owned();
+    let name = shown(&arguments[0], MOST_SHOWN_BYTES);
     Failure::Text(format!(
         "ERR unknown command '{name}', with args beginning with: {rest}"
     ))

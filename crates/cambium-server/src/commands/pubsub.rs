@@ -100,7 +100,16 @@ fn pubsub(call: &mut Call<'_>) -> Outcome {
             call.reply().bulk(channel);
             call.reply().integer(listeners as i64);
         }
-    } else if call.is(1, "numpat") && call.count() == 2 {
+    } else if call.is(1, "shardchannels") && call.count() <= 3 {
+        // There are no channels of shards.
+        call.reply().array(0);
+    } else if call.is(1, "shardnumsub") {
+        call.session.reply.array((call.count() - 2) * 2);
+        for channel in call.arguments.from(2) {
+            call.reply().bulk(channel);
+            call.reply().integer(0);
+        }
+    } else if call.is(1, "numpat") {
         let count = call.server.pubsub.pattern_count();
         call.reply().integer(count as i64);
     } else {

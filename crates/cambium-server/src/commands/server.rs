@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use cambium_io::sync::atomic::Ordering;
 
-use super::{ADMIN, Call, Command, FAST, NO_MULTI, Outcome, SYNTAX};
+use super::{ADMIN, Call, Command, FAST, Failure, NO_MULTI, Outcome, SYNTAX};
 
 #[rustfmt::skip] // a table
 pub const COMMANDS: &[Command] = &[
@@ -13,7 +13,7 @@ pub const COMMANDS: &[Command] = &[
     Command { name: "lastsave", arity: 1, flags: FAST, keys: (0, 0, 0), run: lastsave, summary: "Every write is saved: the time is now" },
     Command { name: "save", arity: 1, flags: ADMIN | NO_MULTI, keys: (0, 0, 0), run: save, summary: "Every write is saved already" },
     Command { name: "slowlog", arity: -2, flags: ADMIN, keys: (0, 0, 0), run: slowlog, summary: "There is no log of slow commands" },
-    Command { name: "latency", arity: -2, flags: ADMIN, keys: (0, 0, 0), run: slowlog, summary: "There is no log of latencies" },
+    Command { name: "latency", arity: -2, flags: ADMIN, keys: (0, 0, 0), run: latency, summary: "There is no log of latencies" },
     Command { name: "role", arity: 1, flags: FAST, keys: (0, 0, 0), run: role, summary: "Return the role of the instance in the context of replication" },
     Command { name: "shutdown", arity: -1, flags: ADMIN | NO_MULTI, keys: (0, 0, 0), run: shutdown, summary: "Close the store and stop the server" },
 ];
@@ -39,14 +39,31 @@ fn save(call: &mut Call<'_>) -> Outcome {
 }
 
 fn slowlog(call: &mut Call<'_>) -> Outcome {
-    if call.is(1, "get") || call.is(1, "latest") || call.is(1, "history") {
+    if call.is(1, "get") {
         call.reply().array(0);
-    } else if call.is(1, "len") || (call.is(1, "reset") && call.command.name == "latency") {
+    } else if call.is(1, "len") {
         call.reply().integer(0);
-    } else if call.is(1, "reset") {
-        call.reply().ok();
     } else {
-        return Err(call.wrong_count());
+        call.reply().ok();
+    }
+    Ok(())
+}
+
+fn latency(call: &mut Call<'_>) -> Outcome {
+    if call.is(1, "doctor") {
+        call.reply()
+            .text("There is no log of latencies: cambium_command_seconds at /metrics has them.");
+    } else if call.is(1, "graph") {
+        let event = String::from_utf8_lossy(call.argument(2));
+        return Err(Failure::Text(format!(
+            "ERR No samples available for event '{event}'"
+        )));
+    } else if call.is(1, "histogram") {
+        call.reply().map(0);
+    } else if call.is(1, "reset") {
+        call.reply().integer(0);
+    } else {
+        call.reply().array(0);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! CONFIG.
 
-use super::{ADMIN, Call, Command, Failure, Outcome};
+use super::{ADMIN, Call, Command, Failure, Outcome, SYNTAX};
 use crate::glob;
 
 #[rustfmt::skip] // a table
@@ -9,19 +9,17 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 fn config(call: &mut Call<'_>) -> Outcome {
-    if call.is(1, "get") && call.count() > 2 {
+    if call.is(1, "get") {
         get(call);
-    } else if call.is(1, "set") && call.count() > 3 && call.count() % 2 == 0 {
+    } else if call.is(1, "set") {
         set(call)?;
-    } else if call.is(1, "resetstat") && call.count() == 2 {
+    } else if call.is(1, "resetstat") {
         call.server.reset_statistics();
         call.reply().ok();
-    } else if call.is(1, "rewrite") && call.count() == 2 {
+    } else {
         return Err(Failure::Known(
             "ERR The server is running without a config file",
         ));
-    } else {
-        return Err(call.wrong_count());
     }
     Ok(())
 }
@@ -48,6 +46,9 @@ fn get(call: &mut Call<'_>) {
 
 /// All or none are set: each is checked first.
 fn set(call: &mut Call<'_>) -> Outcome {
+    if call.count() % 2 != 0 {
+        return Err(SYNTAX);
+    }
     let mut pairs = Vec::new();
     for place in (2..call.count()).step_by(2) {
         let name = String::from_utf8_lossy(call.argument(place)).to_lowercase();

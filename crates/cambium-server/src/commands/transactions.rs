@@ -29,6 +29,15 @@ pub fn unwatch_all(server: &mut Server, session: &mut Session) {
     }
 }
 
+/// An EXEC that is refused ends its transaction.
+pub fn abort(server: &mut Server, session: &mut Session, why: &Failure) -> Failure {
+    session.queue = None;
+    unwatch_all(server, session);
+    let why = why.text();
+    let why = why.strip_prefix("ERR ").unwrap_or(&why);
+    Failure::Text(format!("EXECABORT Transaction discarded because of: {why}"))
+}
+
 /// All commands of a transaction lie in one overlay, which becomes one batch.
 fn exec(call: &mut Call<'_>) -> Outcome {
     let Some(queue) = call.session.queue.take() else {

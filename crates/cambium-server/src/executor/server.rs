@@ -243,6 +243,9 @@ impl Server {
             Ok(command) => command,
             Err(failure) => {
                 self.metrics.rejected.fetch_add(1, Ordering::Relaxed);
+                if arguments[0].eq_ignore_ascii_case(b"exec") {
+                    return Err(commands::abort(self, session, &failure));
+                }
                 if let Some(queue) = &mut session.queue {
                     queue.is_aborted = true;
                 }
@@ -286,7 +289,7 @@ impl Server {
         if is_undoable {
             call.server.keyspace.begin_undoable();
         }
-        let outcome = (command.run)(&mut call);
+        let outcome = command.call(&mut call);
         let job = call.job.take();
         self.missing = self.keyspace.end_undoable();
         if self.missing.is_some() {
@@ -326,7 +329,7 @@ impl Server {
                 command,
                 job: None,
             };
-            let mut outcome = (command.run)(&mut call);
+            let mut outcome = command.call(&mut call);
             if let (Ok(()), Some((_, job))) = (&outcome, call.job.take()) {
                 outcome = job(&mut session.reply);
             }

@@ -328,6 +328,31 @@ fn the_connection_answers_about_itself() {
         ("RESET", "+RESET"),
         ("CLIENT GETNAME", "nil"),
         ("CLIENT GETREDIR", ":-1"),
+        ("CLIENT NO-EVICT ON", "+OK"),
+        ("CLIENT NO-EVICT maybe", "-ERR syntax error"),
+        (
+            "CLIENT TRACKINGINFO",
+            "[flags [off] redirect :-1 prefixes []]",
+        ),
+        ("CONFIG SET a b c", "-ERR syntax error"),
+        ("LATENCY GRAPH a", "-ERR No samples available for event 'a'"),
+        ("LATENCY HISTOGRAM", "[]"),
+        ("LATENCY RESET", ":0"),
+        ("LATENCY LATEST", "[]"),
+        ("SLOWLOG RESET", "+OK"),
+        (
+            "SLOWLOG HELP",
+            "[+SLOWLOG <subcommand> [<arg> [value] [opt] ...]. Subcommands are: +GET +HELP +LEN \
+             +RESET]",
+        ),
+        (
+            "NO\0SUCH a\0b c",
+            "-ERR unknown command 'NO', with args beginning with: 'a' 'c'",
+        ),
+        (
+            "CLIENT NO\0SUCH",
+            "-ERR unknown subcommand 'NO'. Try CLIENT HELP.",
+        ),
         ("CLIENT UNBLOCK 1", ":0"),
         ("DEBUG ERROR LOADING", "-LOADING"),
         ("CLIENT KILL 1.2.3.4:5", "-ERR No such client"),

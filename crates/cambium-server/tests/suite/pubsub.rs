@@ -19,6 +19,8 @@ fn messages_reach_those_who_listen() {
         ("PUBSUB CHANNELS", "[a]"),
         ("PUBSUB NUMSUB a b", "[a :1 b :0]"),
         ("PUBSUB NUMPAT", ":1"),
+        ("PUBSUB SHARDCHANNELS", "[]"),
+        ("PUBSUB SHARDNUMSUB a", "[a :0]"),
     ]);
     assert_eq!(listener.answer(), "[message a hi]");
     assert_eq!(listener.answer(), "[pmessage a* a hi]");

@@ -73,6 +73,46 @@ fn exec_runs_all_or_refuses() {
 }
 
 #[test]
+fn a_wrong_number_of_arguments_aborts() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &[]);
+    let mut client = server.client();
+    let refused = "-EXECABORT Transaction discarded because of: wrong number of arguments for \
+                   'exec' command";
+    client.script(&[
+        ("MULTI", "+OK"),
+        ("SET oak 1", "+QUEUED"),
+        ("EXEC now", refused),
+        ("GET oak", "nil"),
+        ("EXEC", "-ERR EXEC without MULTI"),
+        ("EXEC now", refused),
+    ]);
+    for command in [
+        "GET",
+        "MULTI now",
+        "CLIENT|GETNAME x",
+        "CONFIG|SET a",
+        "OBJECT|ENCODING",
+        "MEMORY|USAGE",
+        "CLUSTER|KEYSLOT",
+        "LATENCY|HISTORY",
+        "PUBSUB|NUMPAT a",
+        "SLOWLOG|LEN a",
+    ] {
+        let name = command.split(' ').next().unwrap().to_lowercase();
+        let error = format!("-ERR wrong number of arguments for '{name}' command");
+        client.script(&[
+            ("MULTI", "+OK"),
+            (&command.replace('|', " "), &error),
+            (
+                "EXEC",
+                "-EXECABORT Transaction discarded because of previous errors.",
+            ),
+        ]);
+    }
+}
+
+#[test]
 fn watched_keys_that_change_void_exec() {
     let folder = folder();
     let server = Server::start(folder.path(), &[]);
