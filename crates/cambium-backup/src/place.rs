@@ -363,22 +363,25 @@ impl Place {
             return Ok(Vec::new());
         };
         let files = self.files();
-        let gone = backups[..begins[first]].to_vec();
+        let (gone, kept) = backups.split_at(begins[first]);
         // The newest first: what is left of a chain can be restored at every moment.
         for backup in gone.iter().rev() {
-            match backup.kind {
-                BackupKind::Changes => files.remove(&backup.path)?,
-                BackupKind::Full => {
-                    files.remove(&self.description(backup.number))?;
-                    files.sync_directory(&self.folder)?;
-                    if files.metadata(&backup.path)?.is_some() {
-                        remove_folder(files, &backup.path)?;
-                    }
-                }
-            }
+            let path = match backup.kind {
+                BackupKind::Changes => backup.path.clone(),
+                BackupKind::Full => self.description(backup.number),
+            };
+            files.remove(&path)?;
             files.sync_directory(&self.folder)?;
         }
-        Ok(gone)
+        // Of all full copies before, also those that an earlier call did not come to.
+        for entry in files.list(&self.folder)? {
+            let number = number_before(&entry.name.to_string_lossy(), "-full");
+            if number.is_some_and(|number| number < kept[0].number) {
+                remove(files, &self.folder, &entry)?;
+                files.sync_directory(&self.folder)?;
+            }
+        }
+        Ok(gone.to_vec())
     }
 
     /// Removes what backups left that did not come to their end.

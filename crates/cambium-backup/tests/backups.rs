@@ -288,6 +288,13 @@ fn a_crash_anywhere_leaves_what_was_completed() {
             let taken = place.take(&*store, &());
             taken.unwrap_or_else(|error| panic!("{context}: {error}"));
             assert_eq!(restored(&environment, None).unwrap(), now, "{context}");
+            // It removes what the crash kept from being removed.
+            place.keep(1).unwrap();
+            let left = environment.file_system.list(path("place")).unwrap();
+            let copies = left
+                .iter()
+                .filter(|it| it.name.to_string_lossy().ends_with("-full"));
+            assert_eq!(copies.count(), 1, "{context}");
             assert!(verify(&environment).is_sound(), "{context}");
         }
     }
