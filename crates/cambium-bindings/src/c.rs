@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium::{Error, MergeOperator, Result};
+use cambium_io::sync::atomic::{AtomicBool, AtomicU32, Ordering as Atomic};
 
 use crate::order::Comparator;
 
@@ -173,6 +174,32 @@ pub fn guarded<T>(call: impl FnOnce() -> T, otherwise: impl FnOnce(Error) -> T) 
             )))
         }
     }
+}
+
+/// Forks that lie between the process that counts them and this one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+#[cfg(unix)]
+extern "C" fn count_fork() {
+    FORKS.fetch_add(1, Atomic::Relaxed);
+}
+
+/// Counts forks from now on.
+pub(crate) fn count_forks() {
+    #[cfg(unix)]
+    {
+        static COUNTS: AtomicBool = AtomicBool::new(false);
+        if !COUNTS.load(Atomic::Relaxed) && !COUNTS.swap(true, Atomic::Relaxed) {
+            // SAFETY: the function adds to a number, which a child may do at once.
+            unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
+        }
+    }
+}
+
+/// A number that differs between a process and those that were forked off it since
+/// [`count_forks`]. Unlike the process id it costs no system call.
+pub(crate) fn forks() -> u32 {
+    FORKS.load(Atomic::Relaxed)
 }
 
 /// Called by the library when it uses a state no more.

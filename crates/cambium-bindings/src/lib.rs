@@ -23,6 +23,7 @@
 //! | [`order`] | keys in the order of a comparator that the program brings |
 //! | [`sorted_keys`] | all keys in that order, as of a moment |
 //! | [`long_keys`] | keys longer than an engine takes |
+//! | [`process`] | [`OfProcess`]: objects of a store, in a process that was forked off |
 //! | [`properties`] | `leveldb.stats` and the like |
 //! | [`remove`] | taking a store off the disk |
 #![deny(unsafe_code)]
@@ -32,6 +33,7 @@ pub mod database;
 pub mod handles;
 pub mod long_keys;
 pub mod order;
+pub mod process;
 pub mod properties;
 mod reader;
 pub mod remove;
@@ -45,6 +47,7 @@ pub mod walker;
 pub use database::Database;
 pub use handles::{HandleError, Handles};
 pub use order::Comparator;
+pub use process::OfProcess;
 pub use runs::RunWalker;
 pub use settings::Settings;
 pub use view::View;

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::arguments::{Limits, bytes};
-use crate::errors::{ask, closed};
+use crate::errors::{ask, closed, here, leave};
 use crate::readable::{Shared, after};
 
 /// What LevelDB's header of a batch takes.
@@ -49,7 +49,7 @@ impl WriteBatch {
     }
 
     fn content(&self) -> PyResult<MutexGuard<'_, Content>> {
-        if self.database.is_closed() {
+        if here(&self.database)?.is_closed() {
             return Err(closed("database"));
         }
         Ok(self.content.lock().unwrap_or_else(PoisonError::into_inner))
@@ -85,7 +85,9 @@ impl WriteBatch {
         } = content;
         ask(py, || {
             let database = &self.database;
-            database.write_if(&conditions, changes, self.durability)
+            database
+                .get()?
+                .write_if(&conditions, changes, self.durability)
         })
     }
 }
@@ -202,10 +204,16 @@ impl WriteBatch {
             .iter()
             .next()
             .is_some_and(|class| !class.is_none());
-        let content = std::mem::take(&mut *self.content()?);
-        if self.transaction && failed {
-            return Ok(());
+        let write = || {
+            let content = std::mem::take(&mut *self.content()?);
+            if self.transaction && failed {
+                return Ok(());
+            }
+            self.write_content(py, content)
+        };
+        match failed {
+            true => leave(&self.database, write),
+            false => write(),
         }
-        self.write_content(py, content)
     }
 }

@@ -4,12 +4,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use cambium::{ChangeBatch, ChangeOptions, Operation, SequenceNumber, Store};
+use cambium_bindings::OfProcess;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arguments::flag;
-use crate::errors::{ask, closed};
+use crate::errors::{ask, closed, here, leave};
 
 /// The longest time without a look at Python's signals.
 const WAIT: Duration = Duration::from_millis(100);
@@ -17,7 +18,7 @@ const WAIT: Duration = Duration::from_millis(100);
 /// The committed batches of a database, in order.
 #[pyclass(module = "cambium", frozen)]
 pub struct Changes {
-    changes: Mutex<Option<cambium::Changes>>,
+    changes: OfProcess<Mutex<Option<cambium::Changes>>>,
     follows: bool,
 }
 
@@ -31,7 +32,7 @@ impl Changes {
         let options = ChangeOptions { synced_only };
         let changes = ask(py, || store.changes_with(SequenceNumber(after), options))?;
         Ok(Changes {
-            changes: Mutex::new(Some(changes)),
+            changes: OfProcess::new(Mutex::new(Some(changes))),
             follows,
         })
     }
@@ -39,7 +40,8 @@ impl Changes {
     /// Reads on, without the interpreter's lock.
     fn read(&self, py: Python<'_>, most: Duration) -> PyResult<Option<ChangeBatch>> {
         let next = ask(py, || {
-            let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            let changes = self.changes.get()?.lock();
+            let mut changes = changes.unwrap_or_else(PoisonError::into_inner);
             let next = changes.as_mut().map(|changes| changes.next_timeout(most));
             next.transpose()
         })?;
@@ -75,11 +77,12 @@ impl Changes {
         batch.map(|batch| shown(py, &batch)).transpose()
     }
 
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| {
-            let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(changes.take());
-        });
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        ask(py, || {
+            let changes = self.changes.get()?.lock();
+            drop(changes.unwrap_or_else(PoisonError::into_inner).take());
+            Ok(())
+        })
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -87,8 +90,8 @@ impl Changes {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
-        self.close(py);
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        leave(&self.changes, || self.close(py))
     }
 }
 
@@ -123,7 +126,7 @@ fn shown(py: Python<'_>, batch: &ChangeBatch) -> PyResult<Py<PyAny>> {
 /// A reader of changes whose position the database keeps.
 #[pyclass(module = "cambium", frozen)]
 pub struct Consumer {
-    store: Store,
+    store: OfProcess<Store>,
     #[pyo3(get)]
     name: String,
     #[pyo3(get)]
@@ -134,14 +137,14 @@ impl Consumer {
     pub fn make(py: Python<'_>, store: &Store, name: &str) -> PyResult<Consumer> {
         let is_new = ask(py, || store.consumer(name))?.is_new();
         Ok(Consumer {
-            store: store.clone(),
+            store: OfProcess::new(store.clone()),
             name: name.to_string(),
             is_new,
         })
     }
 
     fn consumer(&self) -> cambium::Result<cambium::Consumer> {
-        self.store.existing_consumer(&self.name)
+        self.store.get()?.existing_consumer(&self.name)
     }
 }
 
@@ -162,7 +165,7 @@ impl Consumer {
         #[pyo3(from_py_with = flag)] synced_only: bool,
     ) -> PyResult<Changes> {
         let after = self.position(py)?;
-        Changes::begin(py, &self.store, after, (follow, synced_only))
+        Changes::begin(py, here(&self.store)?, after, (follow, synced_only))
     }
 
     /// It is done with all changes up to a number, durably.

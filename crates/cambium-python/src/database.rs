@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cambium_bindings::{Database, Settings};
+use cambium_bindings::{Database, OfProcess, Settings};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -12,7 +12,7 @@ use crate::arguments::{bytes, compression_of, flag, path, text};
 use crate::backups;
 use crate::changes::{Changes, Consumer};
 use crate::comparator::brought;
-use crate::errors::{ask, closed};
+use crate::errors::{ask, closed, here, leave};
 use crate::namespace::Namespace;
 use crate::operator;
 use crate::prefixed::PrefixedDb;
@@ -24,6 +24,9 @@ use crate::snapshot::Snapshot;
 pub struct Db {
     database: Shared,
     path: PathBuf,
+    /// The engine's name.
+    #[pyo3(get)]
+    engine: &'static str,
     #[pyo3(get)]
     name: Py<PyAny>,
 }
@@ -90,28 +93,25 @@ impl Db {
             engine_options,
             ..Settings::default()
         };
-        let database = Arc::new(ask(py, || Database::open(&folder, &settings))?);
+        let database = ask(py, || Database::open(&folder, &settings))?;
+        let engine = database.store().capabilities().engine;
+        let database = Arc::new(OfProcess::new(database));
         let base = Writable::initializer(database.clone(), Vec::new());
         Ok(base.add_subclass(Db {
             database,
             path: folder,
+            engine,
             name: name.str()?.into_any().unbind(),
         }))
     }
 
     #[getter]
-    fn closed(&self) -> bool {
-        self.database.is_closed()
-    }
-
-    /// The engine's name.
-    #[getter]
-    fn engine(&self) -> &'static str {
-        self.database.store().capabilities().engine
+    fn closed(&self) -> PyResult<bool> {
+        Ok(here(&self.database)?.is_closed())
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        ask(py, || self.database.close())
+        ask(py, || self.database.get()?.close())
     }
 
     fn prefixed_db(slf: &Bound<'_, Self>, prefix: &Bound<'_, PyAny>) -> PyResult<Py<PrefixedDb>> {
@@ -123,19 +123,19 @@ impl Db {
     /// one batch with others. The default one is `""`.
     fn namespace(slf: &Bound<'_, Self>, name: &str) -> PyResult<Py<Namespace>> {
         let database = &slf.get().database;
-        let inner = ask(slf.py(), || database.namespace(name))?;
+        let inner = ask(slf.py(), || database.get()?.namespace(name))?;
         Namespace::make(slf, name, inner)
     }
 
     /// Names of all namespaces, the default one (`""`) first.
     fn namespaces(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        ask(py, || self.database.store().namespaces())
+        ask(py, || self.database.get()?.store().namespaces())
     }
 
     /// Takes a namespace away with all that is in it, durably, where the engine can.
     /// Its snapshots and iterators go on; whatever else is asked of it raises `Error`.
     fn drop_namespace(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        ask(py, || self.database.store().drop_namespace(name))
+        ask(py, || self.database.get()?.store().drop_namespace(name))
     }
 
     /// The batches that were committed after a sequence number, in order.
@@ -147,17 +147,22 @@ impl Db {
         #[pyo3(from_py_with = flag)] follow: bool,
         #[pyo3(from_py_with = flag)] synced_only: bool,
     ) -> PyResult<Changes> {
-        Changes::begin(py, self.database.store(), after, (follow, synced_only))
+        Changes::begin(
+            py,
+            here(&self.database)?.store(),
+            after,
+            (follow, synced_only),
+        )
     }
 
     /// A reader of changes whose position the database keeps, made if there is none.
     fn consumer(&self, py: Python<'_>, name: &str) -> PyResult<Consumer> {
-        Consumer::make(py, self.database.store(), name)
+        Consumer::make(py, here(&self.database)?.store(), name)
     }
 
     /// Names of consumers, with the last change that each is done with.
     fn consumers(&self, py: Python<'_>) -> PyResult<Vec<(String, u64)>> {
-        let consumers = ask(py, || self.database.store().consumers())?;
+        let consumers = ask(py, || self.database.get()?.store().consumers())?;
         Ok(consumers
             .into_iter()
             .map(|(name, at)| (name, at.0))
@@ -166,29 +171,33 @@ impl Db {
 
     /// Keeps the state now under a name, until it is dropped.
     fn create_named_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        ask(py, || self.database.store().create_named_snapshot(name))
+        ask(py, || {
+            self.database.get()?.store().create_named_snapshot(name)
+        })
     }
 
     /// Names of kept states, oldest first.
     fn named_snapshots(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let kept = ask(py, || self.database.store().list_named_snapshots())?;
+        let kept = ask(py, || self.database.get()?.store().list_named_snapshots())?;
         Ok(kept.into_iter().map(|(name, _)| name).collect())
     }
 
     /// A kept state to read. It stays readable when its name is dropped, until it is closed.
     fn named_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<Py<Snapshot>> {
-        let view = ask(py, || self.database.named_view(name))?;
+        let view = ask(py, || self.database.get()?.named_view(name))?;
         Snapshot::make(py, view, Vec::new())
     }
 
     /// Lets a kept state go.
     fn drop_named_snapshot(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        ask(py, || self.database.store().drop_named_snapshot(name))
+        ask(py, || {
+            self.database.get()?.store().drop_named_snapshot(name)
+        })
     }
 
     /// Brings the database back to a kept state.
     fn rollback(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        ask(py, || self.database.rollback(name))
+        ask(py, || self.database.get()?.rollback(name))
     }
 
     /// Knows a merge operator by its name from now on, for all namespaces, until the database
@@ -201,7 +210,9 @@ impl Db {
         function: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let operator = operator::brought(name, function)?;
-        ask(py, || self.database.store().register_operator(operator))
+        ask(py, || {
+            self.database.get()?.store().register_operator(operator)
+        })
     }
 
     fn get_property<'py>(
@@ -211,7 +222,7 @@ impl Db {
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let name = bytes(name)?;
         let name = String::from_utf8_lossy(&name);
-        let value = ask(py, || self.database.property(&name))?;
+        let value = ask(py, || self.database.get()?.property(&name))?;
         Ok(value.map(|value| PyBytes::new(py, value.as_bytes())))
     }
 
@@ -235,7 +246,7 @@ impl Db {
         stop: &Bound<'_, PyAny>,
     ) -> PyResult<u64> {
         let (start, stop) = (bytes(start)?, bytes(stop)?);
-        ask(py, || self.database.approximate_size(&start, &stop))
+        ask(py, || self.database.get()?.approximate_size(&start, &stop))
     }
 
     #[pyo3(signature = (*ranges))]
@@ -251,18 +262,18 @@ impl Db {
 
     /// Rewrites what is live and gives space back; other threads go on.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
-        ask(py, || self.database.compact())
+        ask(py, || self.database.get()?.compact())
     }
 
     /// Raises every write so far to that of `sync=True`.
     fn sync(&self, py: Python<'_>) -> PyResult<()> {
-        ask(py, || self.database.store().sync())
+        ask(py, || self.database.get()?.store().sync())
     }
 
     /// Takes the newest moment of a database that was opened with `read_only=True` while
     /// another process writes it. Snapshots and iterators keep their moments.
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
-        ask(py, || self.database.store().refresh())
+        ask(py, || self.database.get()?.store().refresh())
     }
 
     /// Copies the state now into a folder that is empty or not there, durably. With
@@ -276,15 +287,17 @@ impl Db {
     ) -> PyResult<Option<Py<PyAny>>> {
         let destination = path(destination)?;
         if !incremental {
-            return ask(py, || self.database.backup(&destination)).map(|()| None);
+            return ask(py, || self.database.get()?.backup(&destination)).map(|()| None);
         }
-        let taken = ask(py, || self.database.store().backup_into(&destination, &()))?;
+        let taken = ask(py, || {
+            self.database.get()?.store().backup_into(&destination, &())
+        })?;
         backups::shown(py, &taken.backup).map(Some)
     }
 
     /// The engine's statistics by name.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let statistics = ask(py, || self.database.store().stats())?;
+        let statistics = ask(py, || self.database.get()?.store().stats())?;
         let all = PyDict::new(py);
         for statistic in &statistics.entries {
             match &statistic.value {
@@ -300,10 +313,10 @@ impl Db {
 
     /// How many entries there are, where the engine counts them.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
-        if self.database.is_closed() {
+        if here(&self.database)?.is_closed() {
             return Err(closed("database"));
         }
-        match ask(py, || self.database.count())? {
+        match ask(py, || self.database.get()?.count())? {
             Some(count) => Ok(usize::try_from(count).unwrap_or(usize::MAX)),
             None => Err(PyTypeError::new_err(
                 "this engine does not count its entries: sum(1 for _ in db) does",
@@ -321,11 +334,11 @@ impl Db {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py)
+        leave(&self.database, || self.close(py))
     }
 
     fn __repr__(&self) -> String {
-        format!("<cambium.DB {:?}, engine {}>", self.path(), self.engine())
+        format!("<cambium.DB {:?}, engine {}>", self.path(), self.engine)
     }
 }
 

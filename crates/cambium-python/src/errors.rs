@@ -2,6 +2,7 @@
 //! where their bases can be read.
 
 use cambium::Error;
+use cambium_bindings::OfProcess;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -61,6 +62,22 @@ pub fn closed(what: &str) -> PyErr {
 /// An argument of a wrong type.
 pub fn wrong_type(text: &str) -> PyErr {
     PyTypeError::new_err(text.to_string())
+}
+
+/// The object, unless it is the parent process's.
+pub fn here<T>(object: &OfProcess<T>) -> PyResult<&T> {
+    object
+        .get()
+        .map_err(|error| Python::attach(|py| raised(py, &error)))
+}
+
+/// Closes at the end of a block. A child process that leaves the block of its parent, as by
+/// `sys.exit`, does nothing.
+pub fn leave<T>(object: &OfProcess<T>, close: impl FnOnce() -> PyResult<()>) -> PyResult<()> {
+    match object.get() {
+        Ok(_) => close(),
+        Err(_) => Ok(()),
+    }
 }
 
 /// Asks the store without Python's interpreter lock.

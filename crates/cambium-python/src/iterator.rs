@@ -16,12 +16,12 @@ use std::sync::{Mutex, PoisonError};
 
 use cambium::Direction;
 use cambium_bindings::walker::Bounds;
-use cambium_bindings::{RunWalker, View, order};
+use cambium_bindings::{OfProcess, RunWalker, View, order};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arguments::bytes;
-use crate::errors::{ask, closed, raised};
+use crate::errors::{ask, closed, here, leave, raised};
 
 /// A key and its value.
 type Entry<'a> = (&'a [u8], &'a [u8]);
@@ -81,7 +81,7 @@ struct Walk {
 /// An iterator that stands between entries and goes both ways.
 #[pyclass(module = "cambium", frozen, weakref)]
 pub struct Iterator {
-    walk: Mutex<Option<Walk>>,
+    walk: OfProcess<Mutex<Option<Walk>>>,
     reverse: bool,
     shown: Shown,
     prefix: Vec<u8>,
@@ -97,7 +97,7 @@ impl Iterator {
             },
         };
         Iterator {
-            walk: Mutex::new(Some(walk)),
+            walk: OfProcess::new(Mutex::new(Some(walk))),
             reverse,
             shown,
             prefix,
@@ -111,7 +111,11 @@ impl Iterator {
     ) -> PyResult<T> {
         let moved = ask(py, || {
             order::refuse_within_comparator()?;
-            let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut walk = self
+                .walk
+                .get()?
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             walk.as_mut().map(to).transpose()
         })?;
         moved.ok_or_else(|| closed("iterator"))
@@ -120,7 +124,7 @@ impl Iterator {
     fn step<'py>(&self, py: Python<'py>, forward: bool) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (shown, skipped) = (self.shown, self.prefix.len());
         // Another thread may hold the lock, and wait for the interpreter's.
-        let ready = self.walk.try_lock().ok().and_then(|mut walk| {
+        let ready = here(&self.walk)?.try_lock().ok().and_then(|mut walk| {
             let walk = walk.as_mut()?;
             let step = |walk: &mut Walk| -> cambium::Result<Option<Parts<'py>>> {
                 let entry = walk.step(forward)?;
@@ -239,7 +243,11 @@ impl Iterator {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         ask(py, || {
             order::refuse_within_comparator()?;
-            let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut walk = self
+                .walk
+                .get()?
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             drop(walk.take());
             Ok(())
         })
@@ -251,6 +259,6 @@ impl Iterator {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py)
+        leave(&self.walk, || self.close(py))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cambium_bindings::Database;
+use cambium_bindings::{Database, OfProcess};
 use pyo3::prelude::*;
 
 use crate::database::Db;
@@ -23,7 +23,7 @@ impl Namespace {
             db: db.clone().unbind(),
             name: name.to_string(),
         };
-        let base = Writable::initializer(Arc::new(inner), Vec::new());
+        let base = Writable::initializer(Arc::new(OfProcess::new(inner)), Vec::new());
         Py::new(db.py(), base.add_subclass(namespace))
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::{Mutex, PoisonError};
 
 use cambium::{Direction, Error};
-use cambium_bindings::{RunWalker, View, order};
+use cambium_bindings::{OfProcess, RunWalker, View, order};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arguments::{begin_with, bytes};
-use crate::errors::{ask, closed, exception, raised};
+use crate::errors::{ask, closed, exception, here, leave, raised};
 
 /// A key and its value.
 type Entry<'a> = (&'a [u8], &'a [u8]);
@@ -16,14 +16,15 @@ type Entry<'a> = (&'a [u8], &'a [u8]);
 /// An iterator that stands at an entry, or at none.
 #[pyclass(module = "cambium", frozen, weakref)]
 pub struct RawIterator {
-    walker: Mutex<Option<RunWalker>>,
+    walker: OfProcess<Mutex<Option<RunWalker>>>,
     prefix: Vec<u8>,
 }
 
 impl RawIterator {
     pub fn new(view: &View, prefix: Vec<u8>) -> Self {
+        let walker = RunWalker::new(view, &begin_with(&prefix), false);
         RawIterator {
-            walker: Mutex::new(Some(RunWalker::new(view, &begin_with(&prefix), false))),
+            walker: OfProcess::new(Mutex::new(Some(walker))),
             prefix,
         }
     }
@@ -35,7 +36,11 @@ impl RawIterator {
     ) -> PyResult<()> {
         let moved = ask(py, || {
             order::refuse_within_comparator()?;
-            let mut walker = self.walker.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut walker = self
+                .walker
+                .get()?
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             walker.as_mut().map(to).transpose()
         })?;
         moved.ok_or_else(|| closed("iterator"))
@@ -44,7 +49,7 @@ impl RawIterator {
     fn step(&self, py: Python<'_>, direction: Direction) -> PyResult<()> {
         self.look(py, |_| ())?;
         // Another thread may hold the lock, and wait for the interpreter's.
-        let ready = self.walker.try_lock().ok().and_then(|mut walker| {
+        let ready = here(&self.walker)?.try_lock().ok().and_then(|mut walker| {
             let walker = walker.as_mut()?;
             let is_ready = walker.can_step(direction);
             is_ready.then(|| walker.step(direction))
@@ -63,14 +68,18 @@ impl RawIterator {
 
     fn entry<T>(&self, py: Python<'_>, look: impl FnOnce(Entry<'_>) -> T) -> PyResult<Option<T>> {
         // Another thread may hold the lock, and wait for the interpreter's.
-        if let Ok(walker) = self.walker.try_lock() {
+        if let Ok(walker) = here(&self.walker)?.try_lock() {
             let entry = walker.as_ref().map(standing).transpose();
             let entry = entry.map_err(|error| raised(py, &error))?;
             return Ok(entry.ok_or_else(|| closed("iterator"))?.map(look));
         }
         let entry = ask(py, || {
             order::refuse_within_comparator()?;
-            let walker = self.walker.lock().unwrap_or_else(PoisonError::into_inner);
+            let walker = self
+                .walker
+                .get()?
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let entry = walker.as_ref().map(standing).transpose()?;
             let owned = |(key, value): Entry<'_>| (key.to_vec(), value.to_vec());
             Ok(entry.map(|entry| entry.map(owned)))
@@ -138,7 +147,11 @@ impl RawIterator {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         ask(py, || {
             order::refuse_within_comparator()?;
-            let mut walker = self.walker.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut walker = self
+                .walker
+                .get()?
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             drop(walker.take());
             Ok(())
         })
@@ -150,6 +163,6 @@ impl RawIterator {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        self.close(py)
+        leave(&self.walker, || self.close(py))
     }
 }

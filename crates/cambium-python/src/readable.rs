@@ -9,26 +9,26 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use cambium::{Conflict, Expiry, Store};
-use cambium_bindings::{Database, View};
+use cambium_bindings::{Database, OfProcess, View};
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::arguments::{Limits, begin_with, bytes, durability as how_durable, flag};
 use crate::batch::WriteBatch;
-use crate::errors::{ask, closed, is_conflict, raised};
+use crate::errors::{ask, closed, here, is_conflict, leave, raised};
 use crate::iterator::{Iterator, Shown};
 use crate::raw_iterator::RawIterator;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 
 /// A database that several objects use.
-pub type Shared = Arc<Database>;
+pub type Shared = Arc<OfProcess<Database>>;
 
 /// Where reads go: to a database as it is, or as it was.
 enum Source {
     Now(Shared),
-    Then(RwLock<Option<View>>),
+    Then(OfProcess<RwLock<Option<View>>>),
 }
 
 /// Entries that can be read, those whose keys begin with a prefix, without it.
@@ -47,24 +47,37 @@ impl Readable {
 
     /// Reads of one moment, until it is let go.
     pub fn then(view: View, prefix: Vec<u8>) -> Self {
-        let source = Source::Then(RwLock::new(Some(view)));
+        let source = Source::Then(OfProcess::new(RwLock::new(Some(view))));
         Readable { source, prefix }
     }
 
     /// Lets the moment go.
-    pub fn let_go(&self) {
-        if let Source::Then(view) = &self.source {
-            let mut view = view.write().unwrap_or_else(PoisonError::into_inner);
+    pub fn let_go(&self, py: Python<'_>) -> PyResult<()> {
+        let Source::Then(view) = &self.source else {
+            return Ok(());
+        };
+        ask(py, || {
+            let mut view = view.get()?.write().unwrap_or_else(PoisonError::into_inner);
             drop(view.take());
+            Ok(())
+        })
+    }
+
+    /// The same at the end of a block.
+    pub fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.source {
+            Source::Then(view) => leave(view, || self.let_go(py)),
+            Source::Now(_) => Ok(()),
         }
     }
 
     /// One moment of what is read.
     pub fn view(&self, py: Python<'_>) -> PyResult<View> {
         match &self.source {
-            Source::Now(database) => ask(py, || database.view()),
+            Source::Now(database) => ask(py, || database.get()?.view()),
             Source::Then(view) => {
-                let view = view.read().unwrap_or_else(PoisonError::into_inner);
+                let view = here(view)?.read();
+                let view = view.unwrap_or_else(PoisonError::into_inner);
                 view.clone().ok_or_else(|| closed("snapshot"))
             }
         }
@@ -84,7 +97,7 @@ impl Readable {
         let key = bytes(key)?;
         let key = whole(&self.prefix, &key);
         let value = match &self.source {
-            Source::Now(database) => ask(py, || database.get(&key))?,
+            Source::Now(database) => ask(py, || database.get()?.get(&key))?,
             Source::Then(_) => {
                 let view = self.view(py)?;
                 ask(py, || view.get(&key))?
@@ -261,11 +274,11 @@ impl Writable {
         let (key, value) = (bytes(key)?, bytes(value)?);
         let key = whole(&self.prefix, &key);
         let Some(ttl) = ttl else {
-            return ask(py, || self.database.put(&key, &value, durability));
+            return ask(py, || self.database.get()?.put(&key, &value, durability));
         };
         let expiry = after(ttl)?;
         ask(py, || {
-            self.database.on_store(&key, |store| {
+            self.database.get()?.on_store(&key, |store| {
                 let engine = store.engine();
                 let written = engine.put_expiring(&key, &value, expiry, durability);
                 written.map(drop)
@@ -279,7 +292,7 @@ impl Writable {
         let key = bytes(key)?;
         let key = whole(&self.prefix, &key);
         let expires_at = |store: &Store| store.expires_at(&key);
-        let moment = ask(py, || self.database.on_store(&key, expires_at))?;
+        let moment = ask(py, || self.database.get()?.on_store(&key, expires_at))?;
         Ok(moment.map(|moment| moment.0 as f64 / 1000.0))
     }
 
@@ -298,7 +311,7 @@ impl Writable {
         let key = whole(&self.prefix, &key);
         let expiry = ttl.map(after).transpose()?;
         ask(py, || {
-            self.database.on_store(&key, |store| {
+            self.database.get()?.on_store(&key, |store| {
                 store.engine().set_expiry(&key, expiry, durability)
             })
         })
@@ -319,7 +332,7 @@ impl Writable {
         let (key, operand) = (bytes(key)?, bytes(operand)?);
         let key = whole(&self.prefix, &key);
         ask(py, || {
-            self.database.on_store(&key, |store| {
+            self.database.get()?.on_store(&key, |store| {
                 let engine = store.engine();
                 let merged = engine.merge(operator, &key, &operand, durability);
                 merged.map(drop)
@@ -338,7 +351,7 @@ impl Writable {
         let durability = how_durable(sync, durability)?;
         let key = bytes(key)?;
         let key = whole(&self.prefix, &key);
-        ask(py, || self.database.delete(&key, durability))
+        ask(py, || self.database.get()?.delete(&key, durability))
     }
 
     /// Deletes the keys of a prefix, or those from `start` up to, not including, `stop`.
@@ -356,7 +369,7 @@ impl Writable {
         let limits = Limits::half_open(start, stop, prefix);
         let mut batch = cambium::WriteBatch::new();
         batch.delete_range(limits.bounds(&self.prefix)?.range());
-        ask(py, || self.database.write(batch, durability))
+        ask(py, || self.database.get()?.write(batch, durability))
     }
 
     #[pyo3(signature = (*, transaction=false, sync=false, durability=None))]
@@ -403,7 +416,7 @@ impl Writable {
             let transaction = Py::new(py, begun)?;
             let answer = function.call1(py, (&transaction,));
             let done = answer.and_then(|answer| transaction.get().commit(py).map(|()| answer));
-            transaction.get().roll_back(py);
+            transaction.get().roll_back(py)?;
             done
         };
         let mut last = None;
@@ -417,13 +430,13 @@ impl Writable {
                 done => Ok(done),
             })
         };
-        let store = self.database.store();
+        let store = here(&self.database)?.store();
         let done = py.detach(|| store.repeat(attempts, &mut attempt));
         done.unwrap_or_else(|error| Err(last.unwrap_or_else(|| raised(py, &error))))
     }
 
     fn snapshot(&self, py: Python<'_>) -> PyResult<Py<Snapshot>> {
-        let view = ask(py, || self.database.view())?;
+        let view = ask(py, || self.database.get()?.view())?;
         Snapshot::make(py, view, self.prefix.clone())
     }
 

@@ -43,9 +43,8 @@ impl Snapshot {
         found.map(shown).transpose()
     }
 
-    fn close(slf: &Bound<'_, Self>) {
-        let readable = slf.as_super().get();
-        slf.py().detach(|| readable.let_go());
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.as_super().get().let_go(slf.py())
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -53,7 +52,7 @@ impl Snapshot {
     }
 
     #[pyo3(signature = (*_exception))]
-    fn __exit__(slf: &Bound<'_, Self>, _exception: &Bound<'_, PyTuple>) {
-        Snapshot::close(slf);
+    fn __exit__(slf: &Bound<'_, Self>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        slf.as_super().get().leave(slf.py())
     }
 }

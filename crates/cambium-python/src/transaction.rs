@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cambium::{Direction, Durability, Entry, Result, Savepoint, TransactionView, Value, limits};
-use cambium_bindings::long_keys;
+use cambium_bindings::{OfProcess, long_keys};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::arguments::{Limits, bytes, flag};
-use crate::errors::{ask, closed, raised};
+use crate::errors::{ask, closed, here, leave, raised};
 use crate::readable::{Shared, after};
 
 /// Entries that are read before the interpreter's lock is taken again.
@@ -19,8 +19,8 @@ const AT_ONCE: usize = 256;
 /// writes where the block raises. Those of other namespaces share its beginning and its end.
 #[pyclass(module = "cambium", frozen)]
 pub struct Transaction {
-    begun: Arc<Mutex<Option<cambium::Transaction>>>,
-    view: TransactionView,
+    begun: Arc<OfProcess<Mutex<Option<cambium::Transaction>>>>,
+    view: OfProcess<TransactionView>,
     database: Shared,
     /// It has changed a key whose entry longer ones may share, or deleted a range of them.
     has_long: Arc<AtomicBool>,
@@ -38,10 +38,10 @@ impl Transaction {
         prefix: Vec<u8>,
         durability: Durability,
     ) -> PyResult<Transaction> {
-        let begun = ask(py, || database.transaction())?.with_durability(durability);
+        let begun = ask(py, || database.get()?.transaction())?.with_durability(durability);
         Ok(Transaction {
-            view: TransactionView::clone(&begun),
-            begun: Arc::new(Mutex::new(Some(begun))),
+            view: OfProcess::new(TransactionView::clone(&begun)),
+            begun: Arc::new(OfProcess::new(Mutex::new(Some(begun)))),
             database: database.clone(),
             has_long: Arc::default(),
             prefix,
@@ -50,9 +50,9 @@ impl Transaction {
 
     /// The view, of a transaction that has not ended.
     fn view(&self) -> PyResult<&TransactionView> {
-        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        match *begun {
-            Some(_) => Ok(&self.view),
+        let begun = here(&self.begun)?.lock();
+        match *begun.unwrap_or_else(PoisonError::into_inner) {
+            Some(_) => here(&self.view),
             None => Err(closed("transaction")),
         }
     }
@@ -81,13 +81,14 @@ impl Transaction {
     fn commit_begun(&self, begun: cambium::Transaction) -> Result<()> {
         // A writer of a longer key has read the entry, and would write it over the commit's.
         let is_long = self.has_long.load(Ordering::Relaxed);
-        let _turn = is_long.then(|| self.database.turn());
+        let database = self.database.get()?;
+        let _turn = is_long.then(|| database.turn());
         begun.commit().map(drop)
     }
 
-    fn end(&self) -> Option<cambium::Transaction> {
-        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        begun.take()
+    fn end(&self) -> PyResult<Option<cambium::Transaction>> {
+        let begun = here(&self.begun)?.lock();
+        Ok(begun.unwrap_or_else(PoisonError::into_inner).take())
     }
 }
 
@@ -134,14 +135,15 @@ impl Transaction {
     /// default one. A commit or rollback of either ends both.
     fn namespace(&self, py: Python<'_>, name: &str) -> PyResult<Transaction> {
         let view = ask(py, || {
-            let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+            let begun = self.begun.get()?.lock();
+            let begun = begun.unwrap_or_else(PoisonError::into_inner);
             begun
                 .as_ref()
                 .map(|begun| begun.namespace(name))
                 .transpose()
         })?;
         Ok(Transaction {
-            view: view.ok_or_else(|| closed("transaction"))?,
+            view: OfProcess::new(view.ok_or_else(|| closed("transaction"))?),
             begun: self.begun.clone(),
             database: self.database.clone(),
             has_long: self.has_long.clone(),
@@ -224,7 +226,7 @@ impl Transaction {
         };
         Ok(TransactionIterator {
             transaction: slf.clone().unbind(),
-            entries: Mutex::new(entries),
+            entries: OfProcess::new(Mutex::new(entries)),
         })
     }
 
@@ -239,13 +241,14 @@ impl Transaction {
     }
 
     pub fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        let begun = self.end().ok_or_else(|| closed("transaction"))?;
+        let begun = self.end()?.ok_or_else(|| closed("transaction"))?;
         ask(py, || self.commit_begun(begun))
     }
 
-    pub fn roll_back(&self, py: Python<'_>) {
-        let begun = self.end();
+    pub fn roll_back(&self, py: Python<'_>) -> PyResult<()> {
+        let begun = self.end()?;
         py.detach(|| drop(begun));
+        Ok(())
     }
 
     fn __getitem__<'py>(
@@ -287,11 +290,14 @@ impl Transaction {
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         let mut exception = exception.iter();
         let has_failed = exception.next().is_some_and(|class| !class.is_none());
-        let begun = self.end();
+        if has_failed {
+            return leave(&self.begun, || self.roll_back(py));
+        }
+        let begun = self.end()?;
         ask(py, || match begun {
-            Some(begun) if !has_failed => self.commit_begun(begun),
-            // Ended within the block, or to be forgotten.
-            _ => Ok(()),
+            Some(begun) => self.commit_begun(begun),
+            // Ended within the block.
+            None => Ok(()),
         })
     }
 }
@@ -300,7 +306,7 @@ impl Transaction {
 #[pyclass(module = "cambium", frozen)]
 pub struct TransactionIterator {
     transaction: Py<Transaction>,
-    entries: Mutex<Walk>,
+    entries: OfProcess<Mutex<Walk>>,
 }
 
 struct Walk {
@@ -340,8 +346,8 @@ impl TransactionIterator {
         let transaction = self.transaction.get();
         transaction.view()?;
         let next = ask(py, || {
-            let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-            entries.next()
+            let entries = self.entries.get()?.lock();
+            entries.unwrap_or_else(PoisonError::into_inner).next()
         })?;
         Ok(next.map(|entry| {
             let key = &entry.key[transaction.prefix.len()..];

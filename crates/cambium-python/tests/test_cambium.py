@@ -1436,6 +1436,83 @@ class Closing(Case):
         self.assertEqual(len(raised), 4)
 
 
+@unittest.skipUnless(hasattr(os, "fork"), "no fork here")
+class Forks(unittest.TestCase):
+    """A child process leaves the objects of its parent alone."""
+
+    # What the child does in the place of CHILD, with every kind of object inherited.
+    PROGRAM = """
+import os, sys, threading, cambium
+db = cambium.DB(sys.argv[1], create_if_missing=True, engine=sys.argv[2])
+for n in range(3000):
+    db.put(b"%d" % n, b"v" * 100)
+objects = [db, db.prefixed_db(b"1"), db.snapshot(), db.write_batch(), db.iterator()]
+objects += [db.raw_iterator(), db.namespace("n"), iter(db.snapshot()), db.changes()]
+objects += [db.consumer("c")]
+for _ in range(2500):
+    next(objects[4])
+transaction = db.transaction()
+transaction.put(b"t", b"1")
+child = os.fork()
+if child == 0:
+    CHILD
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert status == 0, status
+transaction.commit()
+assert db.get(b"t") == b"1" and db.get(b"7") == b"v" * 100
+del objects, transaction
+db.close()
+"""
+
+    def run_program(self, child):
+        for engine in "forest", "wisckey":
+            with self.subTest(engine=engine), tempfile.TemporaryDirectory() as folder:
+                program = self.PROGRAM.replace("CHILD", child)
+                path = os.path.join(folder, "db")
+                ended = subprocess.run(
+                    [sys.executable, "-c", program, path, engine],
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                )
+                self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+                self.assertEqual(cambium.check_db(path), [])
+
+    def test_a_child_lets_go_of_what_it_inherits(self):
+        self.run_program("del db, transaction; objects.clear(); sys.exit(0)")
+        self.run_program("sys.exit(0)")
+        self.run_program(
+            """
+    with db, objects[2], objects[4], objects[5], objects[8], transaction:
+        sys.exit(0)"""
+        )
+
+    def test_calls_in_a_child_say_whose_the_store_is(self):
+        self.run_program("""
+    calls = [
+        lambda: db.put(b"k", b"v"), lambda: db.get(b"k"), lambda: db.close(),
+        lambda: db.closed, lambda: db.snapshot(), lambda: db.write_batch().put(b"k", b"v"),
+        lambda: objects[1].get(b"k"), lambda: objects[2].get(b"k"), lambda: objects[2].close(),
+        lambda: objects[3].put(b"k", b"v"), lambda: next(objects[4]), lambda: objects[4].close(),
+        lambda: objects[5].valid(), lambda: objects[5].seek(b"k"), lambda: objects[6].get(b"k"),
+        lambda: objects[8].next(), lambda: objects[9].position, lambda: transaction.get(b"k"),
+        lambda: transaction.commit(), lambda: transaction.roll_back(), lambda: db.backup("b"),
+    ]
+    for number, call in enumerate(calls):
+        try:
+            call()
+        except cambium.Error as error:
+            assert "parent process" in str(error), (number, error)
+        else:
+            raise AssertionError(number)
+    repr(db), db.engine
+    other = cambium.DB(sys.argv[1] + "-2", create_if_missing=True)
+    other.put(b"k", b"v")
+    assert other.get(b"k") == b"v"
+    other.close()
+    sys.exit(0)""")
+
+
 class Names(unittest.TestCase):
     def test_everything_of_plyvel_is_there(self):
         for name in (
