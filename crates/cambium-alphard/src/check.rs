@@ -5,6 +5,7 @@
 //! checksums compared; so is each change that is kept for consumers. What recovery would drop is a note; a member of a pair that is
 //! missing, stale or cannot be read makes the store degraded.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use cambium_api::{CheckReport, Finding, FindingKind, OptionValues, Progress, ProgressSink};
@@ -167,6 +168,8 @@ fn check_entries(
 ) -> Result<()> {
     let core = &*pin.core;
     let total = read(&core.state).index.len() as u64;
+    // Entries of one pack come in several pages.
+    let mut counted = HashSet::new();
     let mut from = Some(0);
     while let Some(at) = from {
         let page = pin.page(at)?;
@@ -179,7 +182,7 @@ fn check_entries(
         // As they lie, so that the device is read from start to end.
         entries.sort_unstable_by_key(|(_, place)| *place);
         for some in entries.chunks(READ_TOGETHER) {
-            check_some(core, some, report, settled)?;
+            check_some(core, some, (report, &mut counted), settled)?;
             progress.report(Progress {
                 phase: "checking",
                 done: report.entries,
@@ -193,7 +196,7 @@ fn check_entries(
 fn check_some(
     core: &Core,
     some: &[(SlotKey, Place)],
-    report: &mut CheckReport,
+    (report, counted): (&mut CheckReport, &mut HashSet<(usize, u32)>),
     settled: u64,
 ) -> Result<()> {
     let packs: Vec<_> = by_extent(some).collect();
@@ -215,7 +218,8 @@ fn check_some(
             if number == 0 {
                 report.entries += sound;
             }
-            if sound > 0 {
+            let is_packed = pack[0].1.number().is_some();
+            if sound > 0 && (!is_packed || counted.insert((member, extent.block))) {
                 report.bytes += u64::from(extent.blocks) * u64::from(core.block_bytes);
             }
             if number > 0 && *sequence > settled {

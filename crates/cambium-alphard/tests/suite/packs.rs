@@ -58,6 +58,32 @@ fn finish_upkeep(store: &dyn Engine) {
 }
 
 #[test]
+fn a_check_counts_the_bytes_of_a_pack_once() {
+    let disk = SimulatedDisk::new(1);
+    let store = create(&disk, "4096");
+    for batch in 0..20 {
+        let mut writes = WriteBatch::new();
+        (0..500).for_each(|at| _ = writes.put(&key(batch * 500 + at), &value(at, 0)));
+        store.write(writes, Durability::Synced).unwrap();
+    }
+    let taken = taken(&*store);
+    let open = store.check(&()).unwrap();
+    assert!(open.bytes <= taken, "{} of {taken}", open.bytes);
+    store.close().unwrap();
+    let environment = Environment::simulated(&disk, 2);
+    let closed = Alphard.check(
+        &environment,
+        Path::new("/store"),
+        &OptionValues::default(),
+        &(),
+    );
+    let closed = closed.unwrap();
+    assert_eq!((open.entries, closed.entries), (10_000, 10_000));
+    // With the index image.
+    assert!(closed.bytes <= taken + 16 * 10_000, "{}", closed.bytes);
+}
+
+#[test]
 fn keys_that_are_read_together_read_each_pack_once() {
     const COUNT: u64 = 300;
     let disk = SimulatedDisk::new(1);
