@@ -346,12 +346,17 @@ impl Place {
         Ok(())
     }
 
-    /// Removes the oldest chains, so that `chains` with a sound full backup are left; at
-    /// least the newest stays. Answers the backups that went.
+    /// Removes the oldest chains, so that `chains` with a sound full backup, at least one, are
+    /// left. Answers the backups that went.
     ///
     /// # Errors
-    /// As of [`Place::list`]; what was removed until then is gone.
+    /// `InvalidArgument` for no chains at all, and as of [`Place::list`]; what was removed until then is gone.
     pub fn keep(&self, chains: usize) -> Result<Vec<Backup>> {
+        if chains == 0 {
+            return Err(Error::InvalidArgument(
+                "to keep 0 chains of backups: keep 1 or more, or remove the folder".to_string(),
+            ));
+        }
         let _held = self.lock(LockMode::Exclusive)?;
         let backups = self.list()?;
         let begins: Vec<usize> = (0..backups.len())
@@ -359,7 +364,7 @@ impl Place {
                 backups[place].kind == BackupKind::Full && backups[place].damage.is_none()
             })
             .collect();
-        let Some(first) = begins.len().checked_sub(chains.max(1)) else {
+        let Some(first) = begins.len().checked_sub(chains) else {
             return Ok(Vec::new());
         };
         let files = self.files();

@@ -159,6 +159,7 @@ fn a_store_that_is_not_the_one_of_the_last_backup_gets_a_full_one() {
 
     bench.write(3);
     bench.place().take(&*bench.store, &()).unwrap();
+    assert!(bench.place().keep(0).is_err());
     let gone = bench.place().keep(1).unwrap();
     assert_eq!(gone.len(), 5);
     let left: Vec<u32> = bench

@@ -254,8 +254,8 @@ cambium_code cambium_backup_restore(const char *place,
                                     uint64_t number,
                                     const cambium_options *options);
 
-// Removes the oldest backups of a folder: those before the newest `chains` full copies, at
-// least one of which stays. `*removed` is how many went.
+// Removes the oldest backups of a folder: those before the newest `chains` full copies, of
+// which there must be one or more. `*removed` is how many went.
 //
 // # Safety
 // The path ends with a zero; `removed` is null or a place for the answer.

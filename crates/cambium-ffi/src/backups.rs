@@ -125,8 +125,8 @@ pub unsafe extern "C" fn cambium_backup_restore(
     })
 }
 
-/// Removes the oldest backups of a folder: those before the newest `chains` full copies, at
-/// least one of which stays. `*removed` is how many went.
+/// Removes the oldest backups of a folder: those before the newest `chains` full copies, of
+/// which there must be one or more. `*removed` is how many went.
 ///
 /// # Safety
 /// The path ends with a zero; `removed` is null or a place for the answer.

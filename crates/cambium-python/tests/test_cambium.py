@@ -37,6 +37,13 @@ class Case(unittest.TestCase):
 
 
 class Values(Case):
+    def test_values_beyond_the_limit_are_refused(self):
+        for engine in "forest", "wisckey":
+            with cambium.DB(self.path + engine, create_if_missing=True, engine=engine) as db:
+                with self.assertRaisesRegex(cambium.Error, "1 GiB"):
+                    db.put(b"oak", bytes((1 << 30) + 1))
+                self.assertIsNone(db.get(b"oak"))
+
     def test_entries_expire_and_stay(self):
         self.db.put(b"oak", b"1", ttl=0)
         self.assertIsNone(self.db.get(b"oak"))
@@ -566,6 +573,8 @@ class Databases(Case):
         with self.assertRaises(cambium.Error):
             self.db.backup(target, incremental=True)
         self.assertEqual(cambium.keep_backups(place, 1), [])
+        with self.assertRaises(cambium.Error):
+            cambium.keep_backups(place, 0)
 
     def test_a_memory_budget(self):
         bounded = {"memory_budget": "64MiB"}

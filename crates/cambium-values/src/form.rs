@@ -10,7 +10,7 @@
 //! with such a byte gets a tag too, of a body as it is; text in UTF-8 never does. All other
 //! values are stored as they are.
 
-use cambium_api::{Seeded, UnixMillis};
+use cambium_api::{Seeded, UnixMillis, limits};
 use cambium_base::coding::u64_at;
 use cambium_storage::compression::{Compression, Dictionary, Packed};
 
@@ -43,11 +43,12 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// True if a value is stored as it is.
+    /// True if a value is stored as it is, and is no larger than a value may be.
     #[inline]
     pub fn leaves(&self, value: &[u8]) -> bool {
         let is_plain = is_plain(value) || self.seeded_bug.is(SeededBug::TagUnescaped);
-        self.compression == Compression::None && is_plain
+        let is_long = value.len() > limits::MAX_VALUE_BYTES;
+        self.compression == Compression::None && is_plain && !is_long
     }
 
     /// The bytes that are stored for a value; `None` if they are the value itself. zstd uses
@@ -221,5 +222,7 @@ mod tests {
             assert_eq!(encoder.encode(None, text.as_bytes(), None), None);
         }
         assert_eq!(encoder.encode(None, &[0xf3], None), Some(vec![0xf3, 0xf0]));
+        // Its size is looked at where values get their forms.
+        assert!(!encoder.leaves(&vec![0; limits::MAX_VALUE_BYTES + 1]));
     }
 }

@@ -96,11 +96,11 @@ impl Options {
         place.restore(self, target.as_ref(), at, &*self.progress)
     }
 
-    /// Removes the oldest backups of a place: those before the newest `chains` full ones, at
-    /// least one of which stays. Answers what went.
+    /// Removes the oldest backups of a place: those before the newest `chains` full ones. Answers
+    /// what went.
     ///
     /// # Errors
-    /// As of [`Options::backups`]; `Locked` while another process takes a backup there.
+    /// `InvalidArgument` where `chains` is 0; as of [`Options::backups`]; `Locked` while another process takes a backup there.
     pub fn keep_backups(&self, place: impl AsRef<Path>, chains: usize) -> Result<Vec<Backup>> {
         self.place(place.as_ref())?.keep(chains)
     }
