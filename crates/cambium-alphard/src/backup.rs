@@ -7,9 +7,10 @@ use cambium_api::backup::copy_entries;
 use cambium_api::{OptionValues, ProgressSink};
 use cambium_base::Result;
 
-use crate::core::{Core, lock};
+use crate::core::{Core, lock, read};
 use crate::cursor::HashCursor;
 use crate::engine::run;
+use crate::memory::index_bytes;
 
 /// Writes the entries of a cursor into a new store.
 pub(crate) fn back_up(
@@ -27,7 +28,10 @@ pub(crate) fn back_up(
         ("history", history),
     ]);
     // Before it has its marker it is no store: a copy is whole, or none.
-    let making = crate::create::make(&core.environment, destination, &options)?;
+    let entries = read(&core.state).index.len() as u64;
+    let changes = superblock.history_lost.map_or(0, |_| entries);
+    let index_bytes = index_bytes(entries, 0, changes);
+    let making = crate::create::make(&core.environment, destination, &options, index_bytes)?;
     making.conclude_closed(&core.path, |filled| {
         let copy = run(filled);
         copy_entries(&mut cursor, &*copy, &mut 0, progress)?;

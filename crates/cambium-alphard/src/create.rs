@@ -31,15 +31,17 @@ const DEFAULT_SIZE: u64 = 1 << 30;
 /// Bytes of a device that are looked at before it is formatted.
 const LOOK_BYTES: u64 = 128 << 10;
 
-/// Makes everything of a store but its marker, durable when it returns, and opens it.
+/// Makes everything of a store but its marker, durable when it returns, and opens it. Its
+/// memory has room for an index of so many bytes.
 pub(crate) fn make(
     environment: &Environment,
     path: &Path,
     options: &OptionValues,
+    index_bytes: u64,
 ) -> Result<Making<Arc<Core>>> {
     let mut options = options.clone();
     let wanted = options::creation(&mut options)?;
-    let memory = crate::memory::plan(environment, &mut options)?;
+    let memory = crate::memory::plan(environment, &mut options, index_bytes)?;
     let tuning = options::tuning(options)?.within(&memory);
     let marker = Marker::of_new(environment, ENGINE, FORMAT_VERSION);
     refuse_own_names(path, &wanted)?;

@@ -34,7 +34,7 @@ pub const Alphard: Kind = Kind {
     kept_options: &[],
     create: |environment, path, options| {
         Ok(run(
-            crate::create::make(environment, path, options)?.conclude()?
+            crate::create::make(environment, path, options, 0)?.conclude()?
         ))
     },
     open: |environment, path, options, progress| {

@@ -7,6 +7,7 @@ use cambium_io::Environment;
 use crate::change_log::ChangeLog;
 use crate::core::{Core, Writer, lock, read};
 use crate::options::{ENGINE, OPTIONS, Tuning};
+use crate::recovery::Recovered;
 
 const FLIGHTS: &str = "writes_under_way_limit_bytes";
 const SUBMITTED: &str = "submitted_limit_bytes";
@@ -68,9 +69,36 @@ const LOGGED_CHANGE_BYTES: u64 = 16;
 /// The reservation of the index grows by this at least.
 const LEAST_GROWTH: u64 = 256 << 10;
 
-/// Fits the store into the environment's memory budget.
-pub(crate) fn plan(environment: &Environment, options: &mut OptionValues) -> Result<MemoryPlan> {
-    MemoryPlan::fit(environment, ENGINE, (OPTIONS, PARTS), options)
+/// Fits the store into the environment's memory budget, with room for an index of so many
+/// bytes.
+pub(crate) fn plan(
+    environment: &Environment,
+    options: &mut OptionValues,
+    index_bytes: u64,
+) -> Result<MemoryPlan> {
+    let growing = match index_bytes {
+        0 => 0,
+        _ => with_room_ahead(index_bytes),
+    };
+    MemoryPlan::fit_beside(environment, ENGINE, (OPTIONS, PARTS), options, growing)
+}
+
+/// Bytes of an index of so many entries, with stale headers and a change log.
+pub(crate) fn index_bytes(entries: u64, stale: u64, changes: u64) -> u64 {
+    entries * INDEX_ENTRY_BYTES + stale * STALE_HEADER_BYTES + changes * LOGGED_CHANGE_BYTES
+}
+
+fn with_room_ahead(bytes: u64) -> u64 {
+    bytes + (bytes / 8).max(LEAST_GROWTH)
+}
+
+impl Recovered {
+    /// Bytes that its index takes.
+    pub fn index_bytes(&self) -> u64 {
+        let state = &self.state;
+        let changes = state.log.as_ref().map_or(0, ChangeLog::len) as u64;
+        index_bytes(state.index.len() as u64, self.stale.len() as u64, changes)
+    }
 }
 
 impl Tuning {
@@ -109,13 +137,11 @@ impl Core {
         let Some(reserved) = &mut writer.index_memory else {
             return Ok(());
         };
-        let bytes = entries * INDEX_ENTRY_BYTES
-            + stale * STALE_HEADER_BYTES
-            + changes * LOGGED_CHANGE_BYTES;
+        let bytes = index_bytes(entries, stale, changes);
         if bytes <= reserved.bytes() {
             return Ok(());
         }
-        let ahead = bytes + (bytes / 8).max(LEAST_GROWTH);
+        let ahead = with_room_ahead(bytes);
         reserved.resize(ahead).or_else(|_| reserved.resize(bytes))
     }
 }

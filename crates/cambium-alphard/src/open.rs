@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cambium_api::{OptionValues, ProgressSink, RecentWrites};
+use cambium_api::{MemoryPlan, OptionValues, ProgressSink, RecentWrites};
 use cambium_base::{Error, Result};
 use cambium_io::sync::atomic::{AtomicBool, AtomicU64};
 use cambium_io::sync::{Mutex, OnceLock, RwLock};
@@ -54,10 +54,7 @@ pub(crate) fn open(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let mut options = options.clone();
-    let memory = crate::memory::plan(environment, &mut options)?;
-    let (tuning, fixed) = options::tuning_of_opening(&options)?;
-    let tuning = tuning.within(&memory);
+    let (tuning, fixed) = options::tuning_of_opening(options)?;
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Exclusive)?;
     creation::settle(file_system, path)?;
@@ -70,6 +67,7 @@ pub(crate) fn open(
     if let Some(damage) = recovered.damage() {
         return Err(damage);
     }
+    let (memory, tuning) = plan(environment, options, &recovered)?;
     distrust_cache(volume, superblock, &recovered, &tuning)?;
     let scanned = !recovered.from_image;
     if scanned {
@@ -95,10 +93,7 @@ pub(crate) fn open_read_only(
     options: &OptionValues,
     progress: &dyn ProgressSink,
 ) -> Result<Arc<Core>> {
-    let mut options = options.clone();
-    let memory = crate::memory::plan(environment, &mut options)?;
-    let (tuning, fixed) = options::tuning_of_opening(&options)?;
-    let tuning = tuning.within(&memory);
+    let (tuning, fixed) = options::tuning_of_opening(options)?;
     let file_system = &*environment.file_system;
     let (marker, held) = lock_store(file_system, path, FORMAT, LockMode::Shared)?;
     let access = OpenOptions::READ;
@@ -110,6 +105,7 @@ pub(crate) fn open_read_only(
     if let Some(damage) = recovered.damage() {
         return Err(damage);
     }
+    let (memory, tuning) = plan(environment, options, &recovered)?;
     if !recovered.differing.is_empty() {
         let others = volume.readable().filter(|&at| at != recovered.believed);
         others.for_each(|other| volume.make_stale(other));
@@ -118,6 +114,20 @@ pub(crate) fn open_read_only(
     core.attach_consumers()?;
     core.keep_within(memory)?;
     Ok(core)
+}
+
+/// The memory of a store and its options within that. The entries are known by now: a budget
+/// that is too small is refused with one that has room for their index.
+fn plan(
+    environment: &Environment,
+    options: &OptionValues,
+    recovered: &Recovered,
+) -> Result<(MemoryPlan, Tuning)> {
+    let mut options = options.clone();
+    let memory = crate::memory::plan(environment, &mut options, recovered.index_bytes())?;
+    let (tuning, _) = options::tuning_of_opening(&options)?;
+    let tuning = tuning.within(&memory);
+    Ok((memory, tuning))
 }
 
 /// What the store holds: by its image after a clean close, else by a scan.

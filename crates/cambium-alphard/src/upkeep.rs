@@ -429,7 +429,7 @@ mod tests {
     fn with_tombstones(disk: &SimulatedDisk) -> (Arc<Core>, Arc<dyn Engine>) {
         let environment = Environment::simulated(disk, 1);
         let options = OptionValues::from([("size", "64MiB"), ("cache_bytes", "0")]);
-        let making = crate::create::make(&environment, Path::new("/store"), &options).unwrap();
+        let making = crate::create::make(&environment, Path::new("/store"), &options, 0).unwrap();
         let core = making.conclude().unwrap();
         let store = run(core.clone());
         let (mut puts, mut deletes) = (WriteBatch::new(), WriteBatch::new());

@@ -207,25 +207,41 @@ impl MemoryPlan {
     pub fn fit(
         environment: &Environment,
         engine: &str,
+        specs_and_parts: (&[OptionSpec], &[MemoryPart]),
+        options: &mut OptionValues,
+    ) -> Result<Self> {
+        MemoryPlan::fit_beside(environment, engine, specs_and_parts, options, 0)
+    }
+
+    /// The same, and leaves room for so many bytes that grow with the data, which the caller
+    /// reserves next.
+    ///
+    /// # Errors
+    /// As of [`MemoryPlan::fit`].
+    pub fn fit_beside(
+        environment: &Environment,
+        engine: &str,
         (specs, parts): (&[OptionSpec], &[MemoryPart]),
         options: &mut OptionValues,
+        growing: u64,
     ) -> Result<Self> {
         let budget = &environment.memory;
         let asked = parts.iter().map(|part| Grant::new(*part, specs, options));
         let mut grants: Vec<Grant> = asked.collect();
         let cache = grants.iter().any(Grant::is_shared_cache);
         let cache = cache.then_some(&environment.cache);
-        let least = grants.iter().map(Grant::least_bytes).sum();
+        let least: u64 = grants.iter().map(Grant::least_bytes).sum();
         let reservation = loop {
             let unpaid = cache.filter(|cache| !cache.is_paid());
             let cache_bytes = unpaid.map_or(0, |cache| cache.capacity());
             let free = budget.free().checked_sub(cache_bytes);
-            let Some(free) = free.filter(|&free| least <= free) else {
-                return Err(too_small(environment, engine, &grants));
+            let Some(free) = free.filter(|&free| least.saturating_add(growing) <= free) else {
+                return Err(too_small(environment, engine, &grants, growing));
             };
             let mut fitted = grants.clone();
             if budget.limit().is_some() {
-                shrink(&mut fitted, (free / SHARE).max(least));
+                let share = (free / SHARE).saturating_sub(growing);
+                shrink(&mut fitted, share.max(least));
             }
             let paid = unpaid.map_or(Ok(()), |cache| cache.draw_on(budget));
             let reserved = paid.and_then(|()| budget.reserve(sum(&fitted)));
@@ -331,13 +347,15 @@ fn shrink(grants: &mut [Grant], target: u64) {
     }
 }
 
-fn too_small(environment: &Environment, engine: &str, grants: &[Grant]) -> Error {
+fn too_small(environment: &Environment, engine: &str, grants: &[Grant], growing: u64) -> Error {
     let (budget, cache) = (&environment.memory, &environment.cache);
     let least: u64 = grants.iter().map(Grant::least_bytes).sum();
+    let least = least.saturating_add(growing);
     let mut largest: Vec<(u64, &str)> = grants
         .iter()
         .map(|grant| (grant.least_bytes(), grant.part.meaning))
         .collect();
+    largest.push((growing, "the entries that are there"));
     largest.sort_unstable_by(|one, other| other.cmp(one));
     largest.truncate(NAMED_PARTS);
     let parts: Vec<String> = largest
@@ -345,7 +363,16 @@ fn too_small(environment: &Environment, engine: &str, grants: &[Grant]) -> Error
         .map(|(bytes, meaning)| format!("{bytes} for {meaning}"))
         .collect();
     let paid = if cache.is_paid() { cache.capacity() } else { 0 };
-    let beside = budget.used().saturating_sub(paid).saturating_add(least);
+    let used = budget.used().saturating_sub(paid);
+    let beside = match used {
+        0 => least,
+        // Of a larger budget an open store takes up to half, and a part of the rest for values
+        // after decompression.
+        _ => {
+            let ample = least.saturating_add(least / 4);
+            used.saturating_add(ample).max(ample.saturating_mul(SHARE))
+        }
+    };
     let least_budget = match paid > 0 || grants.iter().any(Grant::is_shared_cache) {
         true => environment.least_memory(beside),
         false => beside,

@@ -7,7 +7,7 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -167,11 +167,9 @@ fn a_budget_that_is_too_small_is_refused_and_the_least_that_it_names_will_do() {
             panic!("{engine} with 4 MiB: {refused:?}");
         };
         assert_eq!(files_of(&path), before, "{engine}");
-        let (_, rest) = text.rsplit_once("a budget of ").unwrap();
-        let least: u64 = rest.split(' ').next().unwrap().parse().unwrap();
+        let least = named(&text);
         assert!(least < 48 * MIB, "{engine}: {text}");
-        // The index of alphard comes beside.
-        let environment = Environment::real().with_memory(least + MIB);
+        let environment = Environment::real().with_memory(least);
         let store = opening(&environment).open(&path).unwrap();
         assert_eq!(store.get(key(7)).unwrap().unwrap(), [1; VALUE_BYTES]);
         overwrite(&store, 1000, 2);
@@ -183,6 +181,51 @@ fn a_budget_that_is_too_small_is_refused_and_the_least_that_it_names_will_do() {
         assert!(matches!(refused, Err(Error::LimitExceeded(_))), "{engine}");
         assert!(!other.exists(), "{engine}");
         assert_eq!(small.memory.used(), 0, "{engine}");
+    }
+}
+
+/// The budget that the text of a refusal names.
+fn named(text: &str) -> u64 {
+    let (_, rest) = text.rsplit_once("a budget of ").unwrap();
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_first_budget_that_a_refusal_names_has_room_for_the_entries_and_for_a_copy() {
+    let _alone = alone();
+    let environment = Environment::memory();
+    let within = |bytes| {
+        let environment = Environment {
+            file_system: environment.file_system.clone(),
+            ..Environment::memory()
+        };
+        opening(&environment.with_memory(bytes))
+    };
+    for engine in ENGINES {
+        let path = PathBuf::from(engine);
+        let store = options_of(engine, &environment)
+            .create(&path, engine)
+            .unwrap();
+        for batch in 0..50 {
+            let mut writes = WriteBatch::new();
+            (0..1000).for_each(|at| _ = writes.put(&key(batch * 1000 + at), &[1; 100]));
+            store.write(writes).unwrap();
+        }
+        store.close().unwrap();
+        drop(store);
+        let Err(refused) = within(MIB).open(&path) else {
+            panic!("{engine}: opened with 1 MiB");
+        };
+        let least = named(&refused.to_string());
+        let store = within(least).open(&path);
+        let store = store.unwrap_or_else(|error| panic!("{engine} with {least}: {error}"));
+        let copied = store.backup(format!("{engine}-copy"), &());
+        drop(store);
+        let Err(refused) = copied else { continue };
+        let enough = named(&refused.to_string());
+        let store = within(enough).open(&path).unwrap();
+        let copied = store.backup(format!("{engine}-copy"), &());
+        copied.unwrap_or_else(|error| panic!("{engine}, a copy with {enough}: {error}"));
     }
 }
 
