@@ -136,6 +136,17 @@ fn format_members(
         .map(|place| smallest_block(file_system, place, tuning.access));
     let smallest = alignments.max().unwrap_or(0).max(512);
     let block_bytes = wanted.block_bytes.unwrap_or(smallest);
+    let fit = |place: Place| {
+        let options = if place.is_device {
+            DEVICE
+        } else {
+            OpenOptions::WRITE
+        };
+        let asked = (tuning.access, block_bytes);
+        let file = volume::fit(file_system, place.file, options, asked)?;
+        Ok(Place { file, ..place })
+    };
+    let places = places.into_iter().map(fit).collect::<Result<Vec<_>>>()?;
     let size = common_size(&places, wanted)?;
     let open = places.iter().map(|place| OpenMember {
         path: place.path.clone(),

@@ -75,7 +75,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         name: "direct",
         unit: "auto, on or off",
         default: "auto",
-        effect: "Bypass the operating system's cache; auto does where the file system can. off is for file systems in memory, and for reads that repeat.",
+        effect: "Bypass the operating system's cache; auto does where the file system can, and takes transfers of the store's blocks. off is for file systems in memory, and for reads that repeat.",
         at_creation: false,
     },
     OptionSpec {

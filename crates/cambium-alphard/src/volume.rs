@@ -128,6 +128,24 @@ pub(crate) fn open_file(
     }
 }
 
+/// The file, opened again without direct access where that takes larger transfers than blocks
+/// of a store: it may have been made on a device of smaller sectors. Unless direct access was
+/// asked for.
+pub(crate) fn fit(
+    file_system: &dyn FileSystem,
+    file: Arc<dyn File>,
+    options: OpenOptions,
+    (access, block_bytes): (Access, u32),
+) -> Result<Arc<dyn File>> {
+    if access != Access::Either || file.alignment().offset <= block_bytes as usize {
+        return Ok(file);
+    }
+    let path = file.path().to_path_buf();
+    // A device is open for writing once.
+    drop(file);
+    file_system.open(&path, options)
+}
+
 impl Volume {
     /// Around open files, each with its state; their alignment must fit.
     pub fn new(members: Vec<OpenMember>, block_bytes: u32) -> Result<Self> {
@@ -135,7 +153,7 @@ impl Volume {
             let needed = file.as_ref().map_or(1, |file| file.alignment().offset);
             if needed > block_bytes as usize {
                 return Err(Error::InvalidArgument(format!(
-                    "{} takes transfers of {needed} bytes, the store has blocks of {block_bytes}: set direct=off, or block_bytes={needed} when creating",
+                    "{} takes transfers of {needed} bytes, the store has blocks of {block_bytes}: set direct=auto, or block_bytes={needed} when creating",
                     path.display()
                 )));
             }

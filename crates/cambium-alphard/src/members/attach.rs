@@ -91,9 +91,16 @@ pub(crate) fn attach(
     }
     let mut attaching = Attaching::new(paths, found, members, marker, adopt)?;
     attaching.judge_lengths(file_system, folder)?;
-    let (open, missing) = attaching.states();
+    let block_bytes = attaching.superblock.block_bytes;
+    let (mut open, missing) = attaching.states();
+    for member in &mut open {
+        if let Some(file) = member.file.take() {
+            let fitted = volume::fit(file_system, file, access, (tuning.access, block_bytes))?;
+            member.file = Some(fitted);
+        }
+    }
     Ok(Attached {
-        volume: Volume::new(open, attaching.superblock.block_bytes)?,
+        volume: Volume::new(open, block_bytes)?,
         superblock: attaching.superblock,
         members: attaching.members,
         unsound,

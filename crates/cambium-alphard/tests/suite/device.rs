@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cambium_alphard::Alphard;
-use cambium_api::{Durability, Engine, OptionValues, WriteBatch};
+use cambium_api::{Durability, Engine, EngineKind, OptionValues, WriteBatch};
 use cambium_io::Environment;
 use cambium_io::recording::IoCounters;
 use cambium_io::simulated::SimulatedDisk;
@@ -27,6 +27,44 @@ fn open(environment: &Environment) -> Arc<dyn Engine> {
 
 fn accesses(counters: &IoCounters) -> (u64, u64, u64) {
     (counters.reads, counters.writes, counters.syncs)
+}
+
+#[test]
+fn a_store_of_small_blocks_goes_on_where_direct_transfers_are_larger() {
+    let disk = SimulatedDisk::new(1);
+    disk.add_device(Path::new("/device"), 16 << 20, 4096);
+    let environment = Environment::simulated(&disk, 1);
+    let create = |direct| {
+        let pairs = [
+            ("device", "/device"),
+            ("block_bytes", "512"),
+            ("direct", direct),
+        ];
+        let options = OptionValues::from(pairs);
+        Alphard.create(&environment, Path::new("/store"), &options)
+    };
+    let refused = create("on").err().unwrap().to_string();
+    assert!(refused.contains("set direct=auto"), "{refused}");
+    let store = create("auto").unwrap();
+    store.put(b"oak", b"Quercus", Durability::Synced).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let open = |direct| {
+        let options = OptionValues::from([("direct", direct)]);
+        Alphard.open(&environment, Path::new("/store"), &options, &())
+    };
+    assert!(open("on").is_err());
+    let store = open("auto").unwrap();
+    assert_eq!(store.get(b"oak").unwrap().unwrap(), &b"Quercus"[..]);
+    store.close().unwrap();
+    drop(store);
+    let checked = Alphard.check(
+        &environment,
+        Path::new("/store"),
+        &OptionValues::default(),
+        &(),
+    );
+    assert!(checked.unwrap().is_sound());
 }
 
 #[test]

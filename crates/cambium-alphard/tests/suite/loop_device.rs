@@ -1,6 +1,7 @@
 //! Real block devices: loop devices with sectors of 512 and 4,096 bytes, alone and as
 //! a pair. Skipped, and said so, where this machine gives no loop devices.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -78,6 +79,9 @@ fn patiently<T>(mut step: impl FnMut() -> cambium_api::Result<T>) -> T {
     for _ in 0..100 {
         match step() {
             Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(20)),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::ResourceBusy => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
             done => return done.unwrap(),
         }
     }
