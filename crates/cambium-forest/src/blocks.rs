@@ -133,7 +133,7 @@ impl Database {
     }
 
     /// Looks into the block of a number, if it is cached.
-    pub fn cached_block<R>(&self, number: u64, look: impl FnOnce(&Block) -> R) -> Option<R> {
+    fn cached_block<R>(&self, number: u64, look: impl FnOnce(&Block) -> R) -> Option<R> {
         self.documents.with(self.place(number), look)
     }
 
@@ -143,24 +143,34 @@ impl Database {
 
     /// The bytes of a document that lies in several blocks.
     fn joined(&self, offset: u64, most: u64, missing: Missing) -> Option<Block> {
+        if missing == Missing::GiveUp {
+            return self.gathered(offset, most as usize);
+        }
         let (first, last) = (offset / BLOCK_BYTES, (offset + most - 1) / BLOCK_BYTES);
         let start = (offset % BLOCK_BYTES) as usize;
-        if missing == Missing::GiveUp {
-            let mut bytes = Vec::with_capacity(most as usize);
-            for number in first..=last {
-                let from = if number == first { start } else { 0 };
-                let left = most as usize - bytes.len();
-                self.cached_block(number, |block| {
-                    let until = block.len().min(from + left);
-                    bytes.extend_from_slice(&block[from..until]);
-                })?;
-            }
-            return Some(bytes.into());
-        }
         // One read, also where one of them was there.
         let bytes = self.read_blocks(first, last + 1 - first).ok()?;
         self.offer_blocks(first * BLOCK_BYTES, &bytes, u64::MAX);
         Some(bytes[start..start + most as usize].into())
+    }
+
+    /// Bytes of the file, if all blocks that they lie in are cached.
+    pub fn gathered(&self, offset: u64, length: usize) -> Option<Block> {
+        let mut bytes = Vec::new();
+        let mut from = (offset % BLOCK_BYTES) as usize;
+        for number in offset / BLOCK_BYTES.. {
+            let left = length - bytes.len();
+            self.cached_block(number, |block| {
+                bytes.reserve(left);
+                let until = block.len().min(from + left);
+                bytes.extend_from_slice(&block[from..until]);
+            })?;
+            if bytes.len() == length {
+                break;
+            }
+            from = 0;
+        }
+        Some(bytes.into())
     }
 
     fn read_blocks(&self, number: u64, count: u64) -> Result<Block> {

@@ -8,7 +8,6 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 
 use cambium_api::Entry;
 use cambium_base::{Result, Value};
@@ -367,7 +366,7 @@ impl Core {
             .filter(|(_, shared)| shared.is_none())
             .map(|(it, _)| *it)
             .collect();
-        let mut documents = self.documents(database, &alone)?.into_iter();
+        let mut documents = self.documents_of_walk(database, &alone)?.into_iter();
         let mut stretches = VecDeque::with_capacity(wanted.len());
         for (wanted, block) in wanted.into_iter().zip(blocks) {
             let Some(slot) = wanted.address.slot() else {
@@ -438,26 +437,14 @@ impl Core {
         let (written, buffered) = starts.split_at(written);
         let reads = reads_of(written, written_end);
         let mut blocks: Vec<OpenBlock> = Vec::with_capacity(starts.len());
-        if let [(offset, length)] = reads[..] {
-            let mut bytes = database.packed.block_to_fill(length);
-            if let Some(bytes) = Arc::get_mut(&mut bytes) {
-                database.log.file().read_exact_at(bytes, offset)?;
-            }
-            self.open_blocks(database, written, (offset, &bytes), keep, &mut blocks)?;
-        } else {
-            let mut rest = written;
-            let mut read = vec![None; reads.len()];
-            self.read_together(database, &reads, |number, bytes| {
-                read[number] = Some(database.packed.block_of(bytes));
-                Ok(())
-            })?;
-            for ((offset, length), bytes) in reads.iter().zip(read.into_iter().flatten()) {
-                let end = offset + *length as u64;
-                let count = rest.partition_point(|&start| start < end);
-                let (inside, behind) = rest.split_at(count);
-                rest = behind;
-                self.open_blocks(database, inside, (*offset, &bytes), keep, &mut blocks)?;
-            }
+        let mut rest = written;
+        let read = self.read_places(database, &database.packed, &reads)?;
+        for ((offset, length), bytes) in reads.iter().zip(read) {
+            let end = offset + *length as u64;
+            let count = rest.partition_point(|&start| start < end);
+            let (inside, behind) = rest.split_at(count);
+            rest = behind;
+            self.open_blocks(database, inside, (*offset, &bytes), keep, &mut blocks)?;
         }
         self.count_document_reads(reads.len());
         for &start in buffered {

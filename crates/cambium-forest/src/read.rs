@@ -11,9 +11,11 @@
 //! missing nodes in one batch, then all documents in one batch.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use cambium_base::{Result, Value};
 use cambium_index::NodeAddress;
+use cambium_io::cache::{Block, CachedFile};
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
 
@@ -82,6 +84,10 @@ impl Span {
 const LARGEST_GAP: u64 = 4 << 10;
 /// Most bytes of a read of several documents.
 const LARGEST_SPAN: u64 = 256 << 10;
+
+/// Blocks with documents of so many bytes on average are worth their place in the cache for a
+/// walk.
+const MOST_OF_KEPT: u64 = 512;
 
 /// Joins wanted documents, which are in the order of their offsets.
 pub(crate) fn spans_of(
@@ -295,6 +301,19 @@ impl Core {
         self.documents_with(database, addresses, false)
     }
 
+    /// The same for a walk. The blocks of large documents are kept only where the operating
+    /// system keeps none: such a block has little beside the document, and its copy in the cache
+    /// costs more than the read that it may save.
+    pub fn documents_of_walk(
+        &self,
+        database: &Database,
+        addresses: &[DocumentAddress],
+    ) -> Result<Vec<Document>> {
+        let bytes = addresses.iter().map(|address| address.most_bytes());
+        let are_small = bytes.sum::<u64>() <= addresses.len() as u64 * MOST_OF_KEPT;
+        self.documents_with(database, addresses, are_small || database.is_direct())
+    }
+
     fn documents_with(
         &self,
         database: &Database,
@@ -342,7 +361,8 @@ impl Core {
                 found[place] = Some(self.document(database, addresses[place])?);
             }
         }
-        if let [place] = wanted[..] {
+        if let ([place], true) = (&wanted[..], keep) {
+            let place = *place;
             found[place] = Some(self.document(database, addresses[place])?);
             return Ok(());
         }
@@ -417,6 +437,29 @@ impl Core {
             let found = completion.buffer[..count].get(skipped..).unwrap_or(&[]);
             take(completion.tag as usize, &found[..found.len().min(length)])
         })
+    }
+
+    /// Reads places (offset, length) of a file into blocks, many at once. The blocks take memory
+    /// that its part of the cache has pushed out.
+    pub fn read_places(
+        &self,
+        database: &Database,
+        cache: &CachedFile,
+        places: &[(u64, usize)],
+    ) -> Result<Vec<Block>> {
+        if let [(offset, length)] = *places {
+            let mut block = cache.block_to_fill(length);
+            if let Some(bytes) = Arc::get_mut(&mut block) {
+                database.log.file().read_exact_at(bytes, offset)?;
+            }
+            return Ok(vec![block]);
+        }
+        let mut read = vec![None; places.len()];
+        self.read_together(database, places, |number, bytes| {
+            read[number] = Some(cache.block_of(bytes));
+            Ok(())
+        })?;
+        Ok(read.into_iter().flatten().collect())
     }
 
     /// The values of several keys at a pinned moment: first of those that buffers and

@@ -2,16 +2,15 @@
 //!
 //! Documents that are too long for packed blocks lie in key order after a compaction, as
 //! records. A walk reads those that lie together at once, from cached blocks or the file, and
-//! makes each where the walk comes to it: verified in the bytes that all of them share.
+//! makes each where the walk comes to it: verified in the bytes that all of them share. An
+//! entry that the caller keeps has a copy of its own, unless it is most of these bytes.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use cambium_api::Entry;
 use cambium_base::{Result, Value};
 use cambium_io::cache::Block;
 
-use crate::blocks::BLOCK_BYTES;
 use crate::core::Core;
 use crate::database::{Database, Document, DocumentBytes};
 use crate::document::DocumentAddress;
@@ -25,12 +24,21 @@ pub(crate) struct Bytes {
     bytes: Block,
 }
 
+impl Bytes {
+    /// A record that begins in them, verified.
+    #[inline]
+    fn show(&self, database: &Database, record: DocumentAddress) -> Result<DocumentBytes<'_>> {
+        let at = (record.offset() - self.start) as usize;
+        database.document_in(record, self.bytes.get(at..).unwrap_or_default())
+    }
+}
+
 /// Records of a walk that lie in the same bytes.
 #[derive(Debug)]
 pub(crate) struct RecordRun {
     within: Bytes,
     records: Vec<DocumentAddress>,
-    /// How many of them the walk has passed.
+    /// Records that the walk has passed.
     passed: usize,
 }
 
@@ -45,7 +53,7 @@ impl RecordRun {
 
     /// True if the next record of the walk lies in the same bytes.
     pub fn lies_in(&self, within: &Bytes) -> bool {
-        self.within.start == within.start
+        Arc::ptr_eq(&self.within.bytes, &within.bytes)
     }
 
     /// Adds the next record of the walk, which lies in the same bytes.
@@ -72,12 +80,10 @@ impl RecordRun {
     #[inline]
     pub fn show(&self, database: &Database) -> Result<DocumentBytes<'_>> {
         let record = self.records[self.passed.saturating_sub(1)];
-        let at = (record.offset() - self.within.start) as usize;
-        let bytes = self.within.bytes.get(at..).unwrap_or_default();
-        database.document_in(record, bytes)
+        self.within.show(database, record)
     }
 
-    /// The same, which shares the memory of its neighbours.
+    /// The same, to be kept.
     pub fn document(&self, database: &Database) -> Result<Document> {
         let found = self.show(database)?;
         Ok(Document {
@@ -99,6 +105,9 @@ impl RecordRun {
 
     fn part(&self, of: &[u8]) -> Value {
         let bytes = &self.within.bytes;
+        if of.len() < bytes.len() / 2 {
+            return Value::copy_of(of);
+        }
         let at = of.as_ptr().addr() - bytes.as_ptr().addr();
         Value::part_of(bytes, at..at + of.len())
     }
@@ -137,20 +146,26 @@ impl Core {
         if is_cached {
             spans.iter_mut().for_each(|span| span.widen(written_end));
         }
-        let mut found: Vec<Option<Bytes>> = Vec::with_capacity(spans.len());
-        found.extend(
-            spans
-                .iter()
-                .map(|span| database.bytes_at_hand(span.place())),
-        );
+        let cached = spans.iter().map(|span| {
+            let (start, length) = span.place();
+            let bytes = database.gathered(start, length)?;
+            let bytes = Bytes { start, bytes };
+            // What is unsound in the cache may be sound in the file.
+            let mut members = order[span.members.clone()].iter();
+            let are_sound = members.all(|&place| bytes.show(database, records[place]).is_ok());
+            are_sound.then_some(bytes)
+        });
+        let mut found: Vec<Option<Bytes>> = cached.collect();
         let missing: Vec<usize> = (0..spans.len()).filter(|&at| found[at].is_none()).collect();
         let places: Vec<(u64, usize)> = missing.iter().map(|&at| spans[at].place()).collect();
-        self.read_bytes(database, &places, |number, bytes| {
+        let read = self.read_places(database, &database.documents, &places)?;
+        for ((at, (start, _)), bytes) in missing.into_iter().zip(&places).zip(read) {
+            let start = *start;
             if keep && is_cached && database.is_direct() {
-                database.offer_blocks(bytes.start, &bytes.bytes, written_end);
+                database.offer_blocks(start, &bytes, written_end);
             }
-            found[missing[number]] = Some(bytes);
-        })?;
+            found[at] = Some(Bytes { start, bytes });
+        }
         self.count_document_reads(places.len());
         for (Span { members, .. }, bytes) in spans.into_iter().zip(found) {
             order[members]
@@ -158,52 +173,5 @@ impl Core {
                 .for_each(|&place| shared[place] = bytes.clone());
         }
         Ok(shared)
-    }
-
-    /// Reads places of the file, many at once.
-    fn read_bytes(
-        &self,
-        database: &Database,
-        places: &[(u64, usize)],
-        mut take: impl FnMut(usize, Bytes),
-    ) -> Result<()> {
-        if let [(start, length)] = *places {
-            let mut bytes = database.documents.block_to_fill(length);
-            if let Some(bytes) = Arc::get_mut(&mut bytes) {
-                database.log.file().read_exact_at(bytes, start)?;
-            }
-            take(0, Bytes { start, bytes });
-            return Ok(());
-        }
-        self.read_together(database, places, |number, bytes| {
-            let (start, bytes) = (places[number].0, database.documents.block_of(bytes));
-            take(number, Bytes { start, bytes });
-            Ok(())
-        })
-    }
-}
-
-impl Database {
-    /// Bytes of the file, if all blocks that they lie in are cached.
-    fn bytes_at_hand(&self, (start, length): (u64, usize)) -> Option<Bytes> {
-        if self.documents.is_off() {
-            return None;
-        }
-        let end = start + length as u64;
-        let numbers: Range<u64> = start / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES);
-        if numbers.end - numbers.start == 1 {
-            let bytes = self.cached_block(numbers.start, Block::clone)?;
-            let start = numbers.start * BLOCK_BYTES;
-            return Some(Bytes { start, bytes });
-        }
-        let mut bytes = Vec::with_capacity(length);
-        for number in numbers {
-            self.cached_block(number, |block| bytes.extend_from_slice(block))?;
-        }
-        let start = start - start % BLOCK_BYTES;
-        Some(Bytes {
-            start,
-            bytes: bytes.into(),
-        })
     }
 }

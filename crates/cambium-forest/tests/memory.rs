@@ -5,7 +5,9 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 
-use cambium_api::{CompactOptions, Durability, EngineKind, OptionValues, WriteBatch};
+use cambium_api::{
+    CompactOptions, Direction, Durability, EngineKind, Entry, KeyRange, OptionValues, WriteBatch,
+};
 use cambium_forest::Forest;
 use cambium_io::{Environment, StepOutcome};
 use peak_alloc::PeakAlloc;
@@ -95,5 +97,25 @@ fn a_load_and_its_flushes_keep_to_the_bounds_of_the_options() {
     });
     assert!(compaction <= 6 * MIB, "{compaction} bytes for a compaction");
     assert_eq!(store.get(&key(7)).unwrap().unwrap(), [1; 100]);
+    store.close().unwrap();
+    // An entry that is kept from a scan keeps none of its neighbours in memory.
+    let path = folder.path().join("large");
+    let store = Forest.create(&environment, &path, &options).unwrap();
+    for number in 0..1000 {
+        let (key, large) = (key(number), [2; 6000]);
+        store.put(&key, &large, Durability::Buffered).unwrap();
+    }
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    let before = PeakAlloc.current_usage();
+    let mut cursor = store.scan(&KeyRange::all(), Direction::Forward).unwrap();
+    let entries = std::iter::from_fn(|| cursor.next().unwrap());
+    let kept: Vec<Entry> = entries.step_by(40).collect();
+    drop(cursor);
+    let more = PeakAlloc.current_usage().saturating_sub(before);
+    assert!(
+        more <= 3 * MIB / 2,
+        "{more} bytes for {} entries",
+        kept.len()
+    );
     store.close().unwrap();
 }

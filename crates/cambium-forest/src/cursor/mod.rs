@@ -422,7 +422,11 @@ impl EntryCursor {
     /// Reads the documents of those that are ready and have addresses.
     fn read_ready(&mut self, addresses: &[DocumentAddress]) -> Result<()> {
         let database = &self.pin.view.database;
-        let mut read = self.pin.core.documents(database, addresses)?.into_iter();
+        let mut read = self
+            .pin
+            .core
+            .documents_of_walk(database, addresses)?
+            .into_iter();
         for candidate in &mut self.ready {
             if let Candidate::Buffered(key, address) = candidate {
                 let document = read.next().filter(|document| *document.key == **key);

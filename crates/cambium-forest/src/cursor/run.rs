@@ -152,7 +152,7 @@ impl RunSource {
             .iter()
             .filter_map(|ahead| ahead.entry.document)
             .collect();
-        let documents = pin.core.documents(&pin.view.database, &addresses)?;
+        let documents = pin.core.documents_of_walk(&pin.view.database, &addresses)?;
         for (ahead, document) in cut.iter_mut().zip(documents) {
             ahead.entry = RunEntry::whole(document.key.to_vec(), ahead.entry.document);
             ahead.read = Some(document);

@@ -90,6 +90,30 @@ fn walks_meet_every_record_in_its_order_from_anywhere() {
     }
 }
 
+/// Two reads that begin in one block: small records, one that ends just below what is read at
+/// once, and one behind it.
+#[test]
+fn reads_that_begin_in_one_block_are_kept_apart() {
+    let environment = Environment::memory();
+    let store = stores::create(&Forest, &environment, &Default::default());
+    let mut entries = Entries::new();
+    for number in 0..120_u32 {
+        let bytes = [1_040, 1_040, 254_000, 2_500];
+        let key = format!("key {number:08}").into_bytes();
+        let value = vec![number as u8; bytes[(number % 4) as usize]];
+        store.put(&key, &value, Durability::Buffered).unwrap();
+        entries.push((key, value));
+    }
+    store.compact(&CompactOptions::default(), &()).unwrap();
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let mut found = drain(store.scan(&KeyRange::all(), direction).unwrap());
+        if direction == Direction::Reverse {
+            found.reverse();
+        }
+        assert!(found == entries, "{direction:?}: {} entries", found.len());
+    }
+}
+
 #[test]
 fn a_damaged_record_is_named_behind_all_that_come_before_it() {
     let environment = Environment::memory();
