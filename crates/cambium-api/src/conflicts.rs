@@ -58,7 +58,24 @@ pub struct ReadSet {
     ranges: Vec<Range>,
     names: BTreeMap<u16, String>,
     /// Of the entries that were read, the first that expires.
-    first_expiry: Option<(UnixMillis, Vec<u8>)>,
+    first_expiry: Option<FirstExpiry>,
+}
+
+/// The wall clock by which entries of a store expire.
+pub trait WallClock: std::fmt::Debug + Send + Sync {
+    /// The moment now; never before an earlier answer.
+    fn now(&self) -> UnixMillis;
+}
+
+/// An entry that was read, of several the first that expires.
+#[derive(Clone, Debug)]
+pub struct FirstExpiry {
+    /// The moment from which on it is not there.
+    pub moment: UnixMillis,
+    /// Its full key.
+    pub key: Vec<u8>,
+    /// The store's clock.
+    pub clock: Arc<dyn WallClock>,
 }
 
 /// From the first full key to the second, exclusive; `None` is open.
@@ -78,19 +95,16 @@ impl ReadSet {
         self.names.insert(namespace, name.to_string());
     }
 
-    /// Of the entries that were read, the first that expires, by its full key.
-    pub fn expires(&mut self, first: Option<(UnixMillis, Vec<u8>)>) {
+    /// An entry that was read expires, of several the first.
+    pub fn expires(&mut self, first: Option<FirstExpiry>) {
         self.first_expiry = first;
     }
 
     /// An entry that was there when it was read must be there still.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] if one has expired.
-    pub fn check_expiry(&self, now: UnixMillis) -> Result<()> {
+    fn check_expiry(&self) -> Result<()> {
         match &self.first_expiry {
-            Some((moment, key)) if *moment <= now => {
-                let conflict = self.key_conflict(key);
+            Some(first) if first.moment <= first.clock.now() => {
+                let conflict = self.key_conflict(&first.key);
                 Err(Error::Conflict { conflict })
             }
             _ => Ok(()),
@@ -312,8 +326,10 @@ impl RecentWrites {
     /// [settled](ReadSet::settle). Answers the newest write that was compared.
     ///
     /// # Errors
-    /// [`Error::Conflict`] with a key or range that was written since.
+    /// [`Error::Conflict`] with a key or range that was written since, or an entry that has
+    /// expired.
     pub fn check(&self, reads: &ReadSet) -> Result<SequenceNumber> {
+        reads.check_expiry()?;
         let (full, newest) = {
             let remembered = self.remembered();
             if remembered.forgotten > reads.since.0 {

@@ -31,7 +31,7 @@ use cambium_io::{Environment, StepOutcome};
 
 use crate::batch::{Precondition, WriteBatch};
 use crate::changes::{ChangeFeed, ChangeOptions};
-use crate::conflicts::ReadSet;
+use crate::conflicts::{FirstExpiry, ReadSet};
 use crate::cursor::{Cursor, Direction, IterationOrder, KeyRange, ResumeToken};
 use crate::expiry::{Expiry, UnixMillis};
 use crate::merge::MergeOperator;
@@ -136,9 +136,8 @@ pub trait Snapshot: Reader {
         Ok(None)
     }
 
-    /// Of the entries that were read from it, in any namespace, the first that expires: its
-    /// moment, and its full key ([`crate::conflicts`]).
-    fn first_expiry(&self) -> Option<(UnixMillis, Vec<u8>)> {
+    /// The entry that expires first of those that were read from it, in any namespace.
+    fn first_expiry(&self) -> Option<FirstExpiry> {
         None
     }
 }
@@ -444,9 +443,7 @@ pub trait Engine: Reader {
     /// The caller has synced a file of the store's folder itself, and that failed: the engine
     /// takes no more writes, as after a failed sync of its own. The next sync of the folder
     /// may succeed, and what the failed one dropped is lost all the same.
-    fn poison(&self, failure: &Error) {
-        _ = failure;
-    }
+    fn poison(&self, failure: &Error);
 
     /// Reads and verifies everything the open store holds.
     fn check(&self, progress: &dyn ProgressSink) -> Result<CheckReport>;

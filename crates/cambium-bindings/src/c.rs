@@ -12,10 +12,10 @@ use std::cmp::Ordering;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use cambium::{Error, MergeOperator, Result};
-use cambium_io::sync::atomic::{AtomicBool, AtomicU32, Ordering as Atomic};
+use cambium_io::sync::atomic::{AtomicU32, Ordering as Atomic};
 
 use crate::order::Comparator;
 
@@ -188,11 +188,12 @@ extern "C" fn count_fork() {
 pub(crate) fn count_forks() {
     #[cfg(unix)]
     {
-        static COUNTS: AtomicBool = AtomicBool::new(false);
-        if !COUNTS.load(Atomic::Relaxed) && !COUNTS.swap(true, Atomic::Relaxed) {
+        static COUNTS: Once = Once::new();
+        // No other thread has an object of a store before the handler is there.
+        COUNTS.call_once(|| {
             // SAFETY: the function adds to a number, which a child may do at once.
             unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
-        }
+        });
     }
 }
 

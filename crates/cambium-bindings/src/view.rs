@@ -89,12 +89,12 @@ impl View {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// What reads ahead of long walks.
+    /// Long walks read ahead with this.
     pub(crate) fn reader(&self) -> &Reader {
         &self.reader
     }
 
-    /// What the store itself has for this moment.
+    /// The store's own snapshot of this moment.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }

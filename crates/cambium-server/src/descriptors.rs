@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Descriptors beside those of clients: of the store, of listeners.
 const MOST_KEPT: u64 = 512;
 
-/// Where few are allowed, clients get half of them.
+/// Clients get half of them if few are allowed.
 fn kept(limit: u64) -> u64 {
     MOST_KEPT.min(limit / 2)
 }
@@ -25,7 +25,7 @@ pub fn make_room(clients: usize) -> usize {
             current: Some(wanted.min(maximum.unwrap_or(u64::MAX))),
             maximum,
         };
-        // Where the system refuses, fewer clients are served.
+        // If the system refuses, fewer clients are served.
         _ = setrlimit(Resource::Nofile, raised);
     }
     let limit = limit();

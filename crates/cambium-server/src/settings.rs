@@ -10,7 +10,7 @@ use crate::descriptors;
 use crate::keyspace::layout::MOST_STRING_BYTES;
 use crate::resp::parser::MOST_STRANGE_BYTES;
 
-/// As in Redis.
+/// The default of `maxclients` in Redis.
 pub const DEFAULT_CLIENTS: usize = 10_000;
 
 /// What the network thread has to know of the settings, and the executor of connections.

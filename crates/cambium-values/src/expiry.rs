@@ -2,8 +2,9 @@
 //! entry that was read from a snapshot expires first.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use cambium_api::conflicts::full_key;
+use cambium_api::conflicts::{FirstExpiry, WallClock, full_key};
 use cambium_api::{Expiry, Seeded, UnixMillis};
 use cambium_base::Result;
 use cambium_io::Environment;
@@ -57,11 +58,6 @@ impl ExpiryClock {
     /// True if entries may expire.
     pub fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Acquire)
-    }
-
-    /// False of a store that was opened for reading alone.
-    pub fn is_writable(&self) -> bool {
-        self.writable
     }
 
     /// Reads the marker again: the process that writes the store may have marked it since.
@@ -130,25 +126,30 @@ impl ExpiryClock {
     }
 }
 
-/// Of the entries that were read from a snapshot, the first that expires. Readers whose
-/// entries do not expire pay nothing for it.
+impl WallClock for ExpiryClock {
+    fn now(&self) -> UnixMillis {
+        ExpiryClock::now(self)
+    }
+}
+
+/// The entry that expires first of those that were read from a snapshot.
 #[derive(Debug)]
-pub(crate) struct FirstExpiry {
+pub(crate) struct FirstRead {
     /// Its moment; most readers need not look at the key.
     moment: AtomicU64,
     entry: Mutex<Option<(UnixMillis, Vec<u8>)>>,
 }
 
-impl Default for FirstExpiry {
+impl Default for FirstRead {
     fn default() -> Self {
-        FirstExpiry {
+        FirstRead {
             moment: AtomicU64::new(NEVER),
             entry: Mutex::default(),
         }
     }
 }
 
-impl FirstExpiry {
+impl FirstRead {
     /// An entry was read that is there until a moment.
     pub fn note(&self, moment: UnixMillis, namespace: u16, key: &[u8]) {
         if moment.0 >= self.moment.fetch_min(moment.0, Ordering::AcqRel) {
@@ -160,8 +161,13 @@ impl FirstExpiry {
         }
     }
 
-    /// The moment and the full key of that entry.
-    pub fn entry(&self) -> Option<(UnixMillis, Vec<u8>)> {
-        lock(&self.entry).clone()
+    /// That entry, with the clock that tells whether it has expired.
+    pub fn entry(&self, clock: &Arc<ExpiryClock>) -> Option<FirstExpiry> {
+        let (moment, key) = lock(&self.entry).clone()?;
+        Some(FirstExpiry {
+            moment,
+            key,
+            clock: clock.clone(),
+        })
     }
 }

@@ -140,6 +140,11 @@ impl Form {
         Packed::of(&stored[..self.body_bytes])
     }
 
+    /// True if the body was compressed by the store's dictionary.
+    pub fn needs_dictionary(&self) -> bool {
+        self.compression == BY_DICTIONARY
+    }
+
     /// The [`Compression::number`] by which the body was compressed.
     pub fn codec(&self) -> u8 {
         match self.compression {

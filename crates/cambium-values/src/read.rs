@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use cambium_api::conflicts::FirstExpiry;
 use cambium_api::{
     Cursor, Direction, Entry, IterationOrder, KeyRange, Reader, ResumeToken, Snapshot, UnixMillis,
     Visit,
@@ -11,7 +12,7 @@ use cambium_base::{Error, Result, SequenceNumber, Value};
 use cambium_io::cache::Block;
 use cambium_storage::compression::{Compression, Packed, check_known};
 
-use crate::expiry::FirstExpiry;
+use crate::expiry::FirstRead;
 use crate::form::{self, Form};
 use crate::seeded_bug::SeededBug;
 use crate::store::Shared;
@@ -92,6 +93,11 @@ impl Shared {
         form: Form,
         (block, from): (&mut Block, usize),
     ) -> Result<()> {
+        if self.dictionary.get().is_none() && form.needs_dictionary() {
+            // The process that writes the store may have made it since this one opened it.
+            let file_system = &*self.environment.file_system;
+            self.dictionary.refresh(file_system, &self.path)?;
+        }
         let dictionary = self.dictionary.get();
         let into = Arc::get_mut(block).map_or(&mut [][..], |block| &mut block[from..]);
         check_known(self.engine, form.codec())?;
@@ -154,8 +160,8 @@ impl Shared {
 #[derive(Clone)]
 pub(crate) struct Moment {
     now: UnixMillis,
-    /// What a snapshot's readers note of its entries: all of a snapshot's namespaces share it.
-    first: Option<(Arc<FirstExpiry>, u16)>,
+    /// A snapshot's readers note its entries here. All of its namespaces share it.
+    first: Option<(Arc<FirstRead>, u16)>,
 }
 
 impl Moment {
@@ -177,7 +183,7 @@ pub(crate) struct FormedSnapshot {
     shared: Arc<Shared>,
     inner: Arc<dyn Snapshot>,
     now: UnixMillis,
-    first: Arc<FirstExpiry>,
+    first: Arc<FirstRead>,
 }
 
 impl FormedSnapshot {
@@ -200,11 +206,13 @@ impl FormedSnapshot {
 
     /// An entry was read that may expire.
     fn note(&self, key: &[u8], stored: &Value) -> Result<()> {
-        if self.shared.expiry.is_used() {
-            let form = self.shared.form_of(key, stored)?;
-            if !self.shared.has_expired(form, Some(self.now)) {
-                self.moment().note(key, form);
-            }
+        if form::is_plain(stored) || !self.shared.expiry.is_used() {
+            return Ok(());
+        }
+        let form = self.shared.form_of(key, stored)?;
+        if let (Some(moment), false) = (form.expires, self.shared.has_expired(form, Some(self.now)))
+        {
+            self.first.note(moment, self.namespace_number(), key);
         }
         Ok(())
     }
@@ -276,8 +284,8 @@ impl Snapshot for FormedSnapshot {
         }))
     }
 
-    fn first_expiry(&self) -> Option<(UnixMillis, Vec<u8>)> {
-        self.first.entry()
+    fn first_expiry(&self) -> Option<FirstExpiry> {
+        self.first.entry(&self.shared.expiry)
     }
 }
 

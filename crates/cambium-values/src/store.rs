@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     pub dictionary: StoreDictionary,
     /// Where values are compressed.
     pub decompressed: Option<Decompressed>,
-    pub expiry: ExpiryClock,
+    pub expiry: Arc<ExpiryClock>,
     operators: RwLock<BTreeMap<String, Arc<dyn MergeOperator>>>,
     /// Transactions of merges that conflicted often.
     pub starving: AtomicUsize,
@@ -152,12 +152,12 @@ impl FormedStore {
             encoder: values.encoder,
             dictionary: values.dictionary,
             decompressed: values.decompressed,
-            expiry: ExpiryClock::new(
+            expiry: Arc::new(ExpiryClock::new(
                 environment,
                 path.to_path_buf(),
                 (expires, writable),
                 values.encoder.seeded_bug,
-            ),
+            )),
             operators: RwLock::new(operators.into()),
             starving: AtomicUsize::new(0),
             merging: std::array::from_fn(|_| Mutex::new(())),
@@ -293,7 +293,6 @@ impl Engine for FormedStore {
     }
 
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
-        reads.check_expiry(self.shared.expiry.now())?;
         self.inner.check_unchanged(reads)
     }
 
@@ -398,14 +397,7 @@ impl Engine for FormedStore {
 
     fn refresh(&self) -> Result<()> {
         self.inner.refresh()?;
-        let shared = &self.shared;
-        shared.expiry.refresh()?;
-        // A writer makes its dictionary itself.
-        if shared.expiry.is_writable() {
-            return Ok(());
-        }
-        let file_system = &*shared.environment.file_system;
-        shared.dictionary.refresh(file_system, &shared.path)
+        self.shared.expiry.refresh()
     }
 
     fn compact(

@@ -206,7 +206,7 @@ impl IntegerCursor {
             let (mut keys, next) = core.candidate_keys(bounds, self.direction, self.batch)?;
             self.batch = (self.batch * 2).min(LARGEST_BATCH);
             match with_values {
-                true => self.read(keys)?,
+                true => self.ready.extend(self.read(keys)?),
                 false => {
                     core.retain_seen(&mut keys, self.pin.sequence)?;
                     self.ready.extend(keys.into_iter().map(|key| (key, None)));
@@ -220,13 +220,13 @@ impl IntegerCursor {
         Ok(())
     }
 
-    /// Makes keys ready that have values at the cursor's moment.
-    fn read(&mut self, keys: Vec<u64>) -> Result<()> {
+    /// The values of keys that have some at the cursor's moment.
+    fn read(&self, keys: Vec<u64>) -> Result<VecDeque<(u64, Option<Value>)>> {
         let entries = self.pin.core.read_versions(&keys, self.pin.sequence)?;
         let found = keys.into_iter().zip(entries);
-        self.ready
-            .extend(found.filter_map(|(key, entry)| Some((key, Some(entry?.value)))));
-        Ok(())
+        Ok(found
+            .filter_map(|(key, entry)| Some((key, Some(entry?.value))))
+            .collect())
     }
 }
 
@@ -240,8 +240,8 @@ impl Cursor for IntegerCursor {
         self.pin.core.check_open()?;
         if let Some((_, None)) = self.ready.front() {
             // Keys alone were asked for before.
-            let keys = self.ready.drain(..).map(|(key, _)| key).collect();
-            self.read(keys)?;
+            let keys = self.ready.iter().map(|(key, _)| *key).collect();
+            self.ready = self.read(keys)?;
         }
         if self.ready.is_empty() {
             self.fill(true)?;

@@ -258,7 +258,7 @@ impl Drop for Transaction {
 }
 
 impl TransactionView {
-    /// What the transaction keeps open, as it was begun with it.
+    /// The transaction keeps this open: it was begun with it.
     pub fn held(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.shared.held.as_deref()
     }

@@ -11,7 +11,7 @@ use crate::conflicts::Range;
 use crate::cursor::{Direction, KeyRange};
 use crate::expiry::Expiry;
 
-/// How many savepoints were made, by all transactions.
+/// Savepoints that were made, by all transactions.
 static SAVEPOINTS: AtomicU64 = AtomicU64::new(0);
 
 /// Writes in memory, by full key ([`crate::conflicts::full_key`]).

@@ -78,7 +78,7 @@ impl TrieSource {
         self.front.take_if(|front| *front.key == *key);
     }
 
-    /// The next entry, if it is the next of the packed block at hand.
+    /// The next entry, if it lies in the packed block or run of records at hand.
     #[inline]
     pub fn next_neighbour(&mut self, database: &Database) -> Result<Option<Entry>> {
         match (&self.front, self.ahead.front_mut()) {

@@ -23,7 +23,7 @@ impl EntryCursor {
         }
     }
 
-    /// Shows the entries that are left of the packed block at hand.
+    /// Shows the entries that are left of the packed block or run of records at hand.
     fn visit_neighbours(&mut self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
         loop {
             self.pin.core.check_open()?;

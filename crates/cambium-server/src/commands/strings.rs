@@ -84,7 +84,7 @@ fn read_expiry(
     Err(SYNTAX)
 }
 
-/// What the option says.
+/// The expiry that an option asks for.
 fn lifetime(call: &Call<'_>, option: ExpiryOption) -> Outcome<Option<Lifetime>> {
     Ok(match option {
         None => None,

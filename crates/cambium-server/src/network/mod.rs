@@ -293,7 +293,10 @@ impl Network {
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     tracing::debug!(%error, "a connection is not accepted");
-                    return self.unaccepted.push(place);
+                    if !self.unaccepted.contains(&place) {
+                        self.unaccepted.push(place);
+                    }
+                    return;
                 }
             }
         }

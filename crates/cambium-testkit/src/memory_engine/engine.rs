@@ -304,6 +304,9 @@ impl Engine for MemoryStore {
         self.core.check_open()
     }
 
+    /// No file of it is synced by its caller.
+    fn poison(&self, _: &Error) {}
+
     fn check_unchanged(&self, reads: &ReadSet) -> Result<SequenceNumber> {
         self.core.check_open()?;
         // The write compares all of them.

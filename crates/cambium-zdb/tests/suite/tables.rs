@@ -333,6 +333,13 @@ fn repair_keeps_what_can_be_read_and_names_what_is_lost() {
     let store = open(&environment, &[]);
     assert!(store.get(&key(9)).unwrap_err().is_corruption());
     assert!(store.get(&key(10)).unwrap().is_some());
+    // A pass goes over no entry that it could not read, also behind keys alone.
+    let mut pass = store.scan(&KeyRange::all(), Direction::Forward).unwrap();
+    assert_eq!(pass.next_key().unwrap().unwrap(), key(0)[..]);
+    for _again in 0..2 {
+        assert!(pass.next().unwrap_err().is_corruption());
+    }
+    drop(pass);
     store.close().unwrap();
     let report = Zdb
         .repair(&environment, Path::new(PATH), &Default::default(), &())
