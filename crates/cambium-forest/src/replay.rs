@@ -250,8 +250,8 @@ impl Core {
             let Some((cut, base)) = part.ended else {
                 continue;
             };
-            // The other copy of that header.
-            if is_bare && accepted.recovered == part.ended {
+            // The other copy of that header. A reader may have come to its end between the two.
+            if is_bare && accepted.cut == base {
                 continue;
             }
             accepted.recovered = part.ended;

@@ -11,6 +11,7 @@ use cambium_api::{
 };
 use cambium_base::{Error, Value};
 use cambium_forest::Forest;
+use cambium_io::simulated::{CrashStyle, SimulatedDisk};
 use cambium_io::{Environment, OpenOptions};
 use cambium_testkit::stores::{self, threaded};
 
@@ -274,6 +275,43 @@ fn a_reader_stops_at_a_rollback_that_its_superblock_does_not_name() {
     // It takes the number of the rollback for a write that is missing.
     let bug = [("seeded_bug", "reader_passes_rollback")];
     assert!(passes_rollback(&bug).unwrap_err().is_corruption());
+}
+
+/// A recovery writes its header twice, and the superblock names it afterwards. A reader that
+/// has met the first copy alone meets the other one later.
+#[test]
+fn a_reader_takes_the_copies_of_a_recoverys_header_one_after_the_other() {
+    const BLOCK: usize = 512;
+    let disk = SimulatedDisk::new(1);
+    let more = [("block_bytes", "512")];
+    let killed = create(&Environment::simulated(&disk, 1), &more);
+    put(&*killed, "oak", "Quercus");
+    let environment = Environment::simulated(&disk.crash(CrashStyle::Everything, 1), 1);
+    let reader = read(&environment, &[]);
+    let named = superblocks(&environment);
+    let writer = open(&environment, &small());
+    for (name, bytes) in named {
+        let file = environment
+            .file_system
+            .open(&Path::new(PATH).join(name), OpenOptions::WRITE);
+        file.unwrap().write_at(&bytes, 0).unwrap();
+    }
+    let log = Path::new(PATH).join("000001.forest");
+    let log = environment.file_system.open(&log, OpenOptions::WRITE);
+    let log = log.unwrap();
+    let mut bytes = vec![0; log.length().unwrap() as usize];
+    log.read_exact_at(&mut bytes, 0).unwrap();
+    let last = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    let second = last - last % BLOCK;
+    log.write_at(&[0; BLOCK], second as u64).unwrap();
+    reader.refresh().unwrap();
+    let copy = &bytes[second..second + BLOCK];
+    log.write_at(copy, second as u64).unwrap();
+    for _again in 0..2 {
+        reader.refresh().unwrap();
+        assert_eq!(get(&*reader, "oak").as_deref(), Some("Quercus"));
+    }
+    drop(writer);
 }
 
 /// Reads a file that a compaction has replaced, and of which consumers need only the end.
