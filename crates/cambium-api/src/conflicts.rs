@@ -57,7 +57,7 @@ pub struct ReadSet {
     keys: BTreeSet<Vec<u8>>,
     ranges: Vec<Range>,
     names: BTreeMap<u16, String>,
-    /// Of the entries that were read, the first that expires.
+    /// The entry that expires first of those that were read.
     first_expiry: Option<FirstExpiry>,
 }
 

@@ -366,7 +366,7 @@ fn too_small(environment: &Environment, engine: &str, grants: &[Grant], growing:
     let used = budget.used().saturating_sub(paid);
     let beside = match used {
         0 => least,
-        // Of a larger budget an open store takes up to half, and a part of the rest for values
+        // An open store takes up to half of a larger budget, and a part of the rest for values
         // after decompression.
         _ => {
             let ample = least.saturating_add(least / 4);

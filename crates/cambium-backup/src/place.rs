@@ -378,7 +378,7 @@ impl Place {
             files.remove(&path)?;
             files.sync_directory(&self.folder)?;
         }
-        // Of all full copies before, also those that an earlier call did not come to.
+        // This includes full copies that an earlier call did not come to.
         for entry in files.list(&self.folder)? {
             let number = number_before(&entry.name.to_string_lossy(), "-full");
             if number.is_some_and(|number| number < kept[0].number) {

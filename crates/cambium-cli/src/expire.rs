@@ -9,8 +9,9 @@ use clap::Args;
 
 use crate::backup::utc;
 use crate::failure::{Failure, Status};
+use crate::get::no_value;
 use crate::namespaces;
-use crate::notation::{key_argument, shown_key};
+use crate::notation::key_argument;
 use crate::output::print;
 
 #[derive(Debug, Args)]
@@ -59,9 +60,6 @@ pub fn run(store: &Store, arguments: &ExpireArguments) -> Result<Status, Failure
     };
     match is_there {
         true => Ok(Status::Done),
-        false => Err(Failure::negative(format!(
-            "key {} has no value",
-            shown_key(keys, &key)
-        ))),
+        false => Err(no_value(keys, &key)),
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use cambium::hexdump::to_hex;
-use cambium::{Store, Value};
+use cambium::{KeyKind, Store, Value};
 use clap::Args;
 
 use crate::failure::{Failure, Status, talk};
@@ -27,6 +27,11 @@ pub struct GetArguments {
     pub namespace: Option<String>,
 }
 
+/// The answer where a key is not there.
+pub fn no_value(keys: KeyKind, key: &[u8]) -> Failure {
+    Failure::negative(format!("key {} has no value", shown_key(keys, key)))
+}
+
 /// Writes the value. `in_shell` is for the answers of a shell, each of which is a
 /// line of its own.
 pub fn run(store: &Store, in_shell: bool, arguments: &GetArguments) -> Result<Status, Failure> {
@@ -34,10 +39,7 @@ pub fn run(store: &Store, in_shell: bool, arguments: &GetArguments) -> Result<St
     let keys = store.capabilities().keys;
     let key = key_argument(keys, arguments.hex, &arguments.key)?;
     let Some(value) = store.get(&key)? else {
-        return Err(Failure::negative(format!(
-            "key {} has no value",
-            shown_key(keys, &key)
-        )));
+        return Err(no_value(keys, &key));
     };
     let mut output = Output::standard()?;
     write(&mut output, &value, arguments.hex, in_shell).map_err(Failure::output)?;

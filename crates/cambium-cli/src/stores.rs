@@ -123,16 +123,22 @@ pub fn with_progress() -> Options {
 /// Opens a store to read it: for reading alone where it cannot be written, another process
 /// writes it, or the disk has no room for a recovery; answers that error too.
 pub fn open_for_reading(options: &Options, path: &Path) -> cambium::Result<(Store, Option<Error>)> {
-    when_free(|| match options.open(path) {
-        Err(error) if is_unwritable(&error) => Ok((options.open_read_only(path)?, Some(error))),
-        opened => Ok((opened?, None)),
-    })
+    when_free(|| or_reading_alone(options, path, options.open(path)))
 }
 
 /// The same for a shell, which may write: if another process writes the store, waits as long as
 /// `--wait` says before it reads alone.
 pub fn open_for_shell(options: &Options, path: &Path) -> cambium::Result<(Store, Option<Error>)> {
-    match when_free(|| options.open(path)) {
+    or_reading_alone(options, path, when_free(|| options.open(path)))
+}
+
+/// A store that was opened, or one for reading alone where it cannot be written.
+fn or_reading_alone(
+    options: &Options,
+    path: &Path,
+    opened: cambium::Result<Store>,
+) -> cambium::Result<(Store, Option<Error>)> {
+    match opened {
         Err(error) if is_unwritable(&error) => Ok((options.open_read_only(path)?, Some(error))),
         opened => Ok((opened?, None)),
     }

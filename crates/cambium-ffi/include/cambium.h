@@ -193,7 +193,7 @@ typedef void (*cambium_completion)(void *argument,
                                    const void *value,
                                    size_t value_length);
 
-// What `cambium_transact` calls: reads and writes through the transaction, which it neither
+// `cambium_transact` calls this: it reads and writes through the transaction, which it neither
 // commits nor frees. It answers `CAMBIUM_OK` (0) for a commit; anything else, be it a number of
 // the program's own, ends the transaction, and nothing is written. It keeps nothing of an
 // earlier call, and does not unwind.

@@ -189,7 +189,7 @@ impl Moment {
         }
     }
 
-    /// What the store itself has for this moment, which includes all namespaces.
+    /// The store's own snapshot of this moment, with all namespaces.
     pub fn whole(&self) -> &Snapshot {
         match self {
             Moment::Plain(snapshot) => snapshot,

@@ -13,7 +13,7 @@ use crate::objects::{
 };
 use crate::store::{durability, give_value, range};
 
-/// So often `cambium_transact` calls the program's function, as the header says.
+/// Most calls of the program's function by `cambium_transact`; the header names the number.
 const MOST_ATTEMPTS: u32 = 64;
 
 /// A transaction, until its commit, and the namespace that its calls go to.
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn cambium_transaction_new(
     })
 }
 
-/// What `cambium_transact` calls: reads and writes through the transaction, which it neither
+/// `cambium_transact` calls this: it reads and writes through the transaction, which it neither
 /// commits nor frees. It answers `CAMBIUM_OK` (0) for a commit; anything else, be it a number of
 /// the program's own, ends the transaction, and nothing is written. It keeps nothing of an
 /// earlier call, and does not unwind.

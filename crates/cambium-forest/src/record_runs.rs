@@ -150,7 +150,7 @@ impl Core {
             let (start, length) = span.place();
             let bytes = database.gathered(start, length)?;
             let bytes = Bytes { start, bytes };
-            // What is unsound in the cache may be sound in the file.
+            // A record that is unsound in the cache may be sound in the file.
             let mut members = order[span.members.clone()].iter();
             let are_sound = members.all(|&place| bytes.show(database, records[place]).is_ok());
             are_sound.then_some(bytes)

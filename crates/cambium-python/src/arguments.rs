@@ -66,7 +66,7 @@ pub fn path(argument: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
     os.call_method1("fsdecode", (argument,))?.extract()
 }
 
-/// How safe a write is when it returns: by plyvel's flag, or by the name of a durability.
+/// The durability of a write: by plyvel's flag, or by the name of a durability.
 pub fn durability(sync: bool, name: Option<&str>) -> PyResult<Durability> {
     match (name, sync) {
         (None, true) | (Some("synced"), _) => Ok(Durability::Synced),

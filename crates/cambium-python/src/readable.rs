@@ -83,7 +83,7 @@ impl Readable {
         }
     }
 
-    /// What keys begin with.
+    /// Keys begin with this.
     pub fn prefix(&self) -> &[u8] {
         &self.prefix
     }
@@ -252,7 +252,7 @@ impl Writable {
         PyClassInitializer::from(readable).add_subclass(Writable { database, prefix })
     }
 
-    /// What keys begin with.
+    /// Keys begin with this.
     pub fn prefix(&self) -> &[u8] {
         &self.prefix
     }

@@ -1449,7 +1449,7 @@ class Closing(Case):
 class Forks(unittest.TestCase):
     """A child process leaves the objects of its parent alone."""
 
-    # What the child does in the place of CHILD, with every kind of object inherited.
+    # The child runs CHILD here, with every kind of object inherited.
     PROGRAM = """
 import os, sys, threading, cambium
 db = cambium.DB(sys.argv[1], create_if_missing=True, engine=sys.argv[2])

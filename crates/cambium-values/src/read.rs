@@ -165,7 +165,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Of a cursor that belongs to no snapshot.
+    /// The moment of a cursor that belongs to no snapshot.
     pub fn of_cursor(now: UnixMillis) -> Self {
         Moment { now, first: None }
     }

@@ -147,7 +147,7 @@ impl Core {
         Ok(keys)
     }
 
-    /// Of keys that have or had an entry, those that had one at a moment. The index tells, and
+    /// Keeps the keys that had an entry at a moment, of keys that have or had one. The index tells, and
     /// no entry is read: a key that was changed since has its old version in the history.
     fn retain_seen(&self, keys: &mut Vec<u64>, at: u64) -> Result<()> {
         let mut seen = Vec::with_capacity(keys.len());

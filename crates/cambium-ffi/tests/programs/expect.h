@@ -1,4 +1,4 @@
-// What the test programs expect of calls.
+// Test programs check the answers of calls with these.
 
 #include <cambium.h>
 #include <stdio.h>

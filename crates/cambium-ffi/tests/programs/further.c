@@ -182,7 +182,7 @@ static void history(cambium_store* store) {
   ANSWERS(OK, cambium_named_snapshot_drop(store, "before"));
 }
 
-// How a piece of work behaves.
+// A piece of work, and the answer that it shall give.
 struct work {
   cambium_store* store;
   int answer, calls, conflicts;

@@ -144,9 +144,9 @@ impl TrieSource {
         let (mut reads, mut bytes, mut unit) = (0, 0, None);
         while reads < self.window && bytes < READ_AHEAD_BYTES && !self.ended {
             let there = cursor.advance_many(&nodes, forward, |address| {
-                let (whole, own) = match address.is_packed() {
-                    true => (PACKED_BLOCK_BYTES, 0),
-                    false => (RECORDS_BYTES, address.most_bytes()),
+                let (whole, of_unit, own) = match address.is_packed() {
+                    true => (PACKED_BLOCK_BYTES, PACKED_BLOCK_BYTES, 0),
+                    false => (RECORDS_BYTES, 0, address.most_bytes()),
                 };
                 let next = Some((address.start() / whole, whole));
                 if next != unit {
@@ -155,7 +155,7 @@ impl TrieSource {
                     }
                     reads += 1;
                     unit = next;
-                    bytes += if own == 0 { whole } else { 0 };
+                    bytes += of_unit;
                 }
                 bytes += own;
                 addresses.push(address);

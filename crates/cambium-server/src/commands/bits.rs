@@ -64,7 +64,7 @@ fn setbit(call: &mut Call<'_>) -> Outcome {
 
 fn bitcount(call: &mut Call<'_>) -> Outcome {
     let Some(entry) = call.read_string(call.argument(1))? else {
-        // As in Redis, the options of a key that is not there are not read.
+        // Redis does not read the options of a key that is not there.
         call.reply().integer(0);
         return Ok(());
     };

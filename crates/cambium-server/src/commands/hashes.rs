@@ -302,7 +302,7 @@ fn hscan(call: &mut Call<'_>) -> Outcome {
     let database = call.database();
     let mut parts: Vec<Vec<u8>> = Vec::new();
     if let Some(hash) = hash {
-        // As in Redis, the options of a key that is not there are not read.
+        // Redis does not read the options of a key that is not there.
         let options = scan_options(call, 3, false)?;
         call.keyspace().fields(database, hash, |name, value| {
             if options

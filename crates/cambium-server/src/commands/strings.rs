@@ -67,7 +67,7 @@ fn moment(call: &Call<'_>, place: usize, in_seconds: bool, is_relative: bool) ->
 type ExpiryOption = Option<(&'static str, usize)>;
 
 /// Reads such an option: `alone`, or one with an argument. Answers how many arguments it takes.
-/// As in Redis, the same one may follow, and the last counts; another one may not.
+/// Redis lets the same one follow, and the last counts; another one may not.
 fn read_expiry(
     call: &Call<'_>,
     place: usize,
@@ -219,7 +219,7 @@ fn getex(call: &mut Call<'_>) -> Outcome {
     }
     let key = call.argument(1);
     let old = call.read_string(key)?;
-    // As in Redis, the moment for a key that is not there is not read.
+    // Redis does not read the moment for a key that is not there.
     let lifetime = match old {
         Some(_) => lifetime(call, expiry)?,
         None => None,

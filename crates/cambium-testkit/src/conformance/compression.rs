@@ -153,7 +153,7 @@ fn incompressible(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// What is stored for a value that LZ4 compresses.
+/// The stored form of a value that LZ4 compresses.
 fn stored_by_lz4(bench: &Bench, value: &[u8]) -> Result<Vec<u8>, String> {
     bench.store.close().or_fail("close")?;
     let store = open(bench, "lz4")?;

@@ -259,7 +259,7 @@ fn gone_when_opened_again(bench: &Bench) -> Outcome {
     let reader = reader.or_fail("open for reading alone")?;
     expect_exactly(bench, &*reader, &stay, &EXPIRED)?;
     reader.close().or_fail("close")?;
-    // All that expires has, by the time of the last opening.
+    // Everything that expires has done so by the time of the last opening.
     pass(bench, Duration::from_secs(1_000));
     let store = bench.open().or_fail("open")?;
     let only = |number: u64| (bench.key(number), stay[&bench.key(number)].clone());
@@ -406,16 +406,19 @@ fn namespaces(bench: &Bench) -> Outcome {
             let before = before.ok_or("a snapshot without its namespace")?;
             expect_value(&*before, &key, Some(b"goes"))?;
             // The sweep goes through every namespace.
-            let compacted = store.compact(&CompactOptions::default(), &());
-            compacted.or_fail("compact").map(|_| ())?;
-            let deleted = store
-                .stats()
-                .or_fail("stats")?
-                .number("expired_entries_deleted");
+            let deleted = sweep(&*store)?;
             expect("entries that a sweep deleted", deleted, Some(2))?;
         }
     }
     Ok(())
+}
+
+/// Lets a compaction take expired entries away; answers how many were since the opening.
+fn sweep(store: &dyn Engine) -> Result<Option<u64>, String> {
+    let compacted = store.compact(&CompactOptions::default(), &());
+    compacted.or_fail("compact").map(|_| ())?;
+    let statistics = store.stats().or_fail("stats")?;
+    Ok(statistics.number("expired_entries_deleted"))
 }
 
 fn named_snapshots(bench: &Bench) -> Outcome {
@@ -450,12 +453,7 @@ fn named_snapshots(bench: &Bench) -> Outcome {
         }
         store.rollback("before").or_fail("rollback")?;
         expect_exactly(bench, &*store, &stay, &EXPIRED)?;
-        let compacted = store.compact(&CompactOptions::default(), &());
-        compacted.or_fail("compact").map(|_| ())?;
-        let deleted = store
-            .stats()
-            .or_fail("stats")?
-            .number("expired_entries_deleted");
+        let deleted = sweep(&*store)?;
         expect(
             "entries that a sweep deleted after a rollback",
             deleted,
@@ -478,12 +476,7 @@ fn swept(bench: &Bench) -> Outcome {
     // One is written anew after it has expired.
     put_expiring(bench, 8, b"new", LATER)?;
     there.insert(bench.key(8), b"new".to_vec());
-    let compacted = store.compact(&CompactOptions::default(), &());
-    compacted.or_fail("compact").map(|_| ())?;
-    let deleted = store
-        .stats()
-        .or_fail("stats")?
-        .number("expired_entries_deleted");
+    let deleted = sweep(&*store)?;
     expect("entries that a sweep deleted", deleted, Some(3))?;
     expect_exactly(bench, store, &there, &[2, 5, 11])?;
     expect_exactly(bench, &*bench.reopened()?, &there, &[2, 5, 11])
@@ -559,7 +552,7 @@ fn clock_set_back(bench: &Bench) -> Outcome {
             false,
         )?;
     }
-    // What is written now does not expire before its time.
+    // An entry that is written now does not expire before its time.
     let put = store.put_expiring(&keys[2], b"value", SOON, Durability::Written);
     put.or_fail("an expiring put")?;
     let mut both = there(1);

@@ -247,7 +247,7 @@ fn own_operators(bench: &Bench) -> Outcome {
     for operand in [&b"oak"[..], b"maple", b"elm"] {
         merge(&*bench.store, "longest", &key, operand)?;
     }
-    // What is stored is the value: the next opening needs the operator for merges alone.
+    // The store holds the value: the next opening needs the operator for merges alone.
     let store = bench.reopened()?;
     let maple = Plain::from([(key.clone(), b"maple".to_vec())]);
     expect_contents(&*store, &maple)?;
