@@ -12,18 +12,15 @@ use std::ops::Range;
 use cambium_api::Entry;
 use cambium_base::{Result, Value};
 use cambium_io::cache::Block;
+use cambium_io::spans::{self, Span};
 
 use crate::blocks::{Missing, Resident};
 use crate::core::Core;
 use crate::database::{Database, Document, DocumentBytes, NO_DOCUMENT};
 use crate::document::{DocumentAddress, PACKED_BLOCK_BYTES};
 use crate::packed_block::PackedBlock;
+use crate::read::{LARGEST_GAP, LARGEST_SPAN};
 use crate::record_runs::RecordRun;
-
-/// Blocks that are read together lie side by side, or closer than this.
-const LARGEST_GAP: u64 = PACKED_BLOCK_BYTES;
-/// Most bytes of a read of several blocks.
-const LARGEST_READ: u64 = 256 << 10;
 
 /// A block that was read and verified.
 #[derive(Clone, Debug)]
@@ -435,16 +432,22 @@ impl Core {
         let written_end = database.log.written_end();
         let written = starts.partition_point(|&start| start < written_end);
         let (written, buffered) = starts.split_at(written);
-        let reads = reads_of(written, written_end);
+        let places = written.iter().map(|&start| {
+            let end = start + PACKED_BLOCK_BYTES;
+            ((), start..end.min(written_end))
+        });
+        let spans = spans::join(places, LARGEST_GAP, LARGEST_SPAN);
+        let reads: Vec<(u64, usize)> = spans.iter().map(Span::place).collect();
         let mut blocks: Vec<OpenBlock> = Vec::with_capacity(starts.len());
-        let mut rest = written;
         let read = self.read_places(database, &database.packed, &reads)?;
-        for ((offset, length), bytes) in reads.iter().zip(read) {
-            let end = offset + *length as u64;
-            let count = rest.partition_point(|&start| start < end);
-            let (inside, behind) = rest.split_at(count);
-            rest = behind;
-            self.open_blocks(database, inside, (*offset, &bytes), keep, &mut blocks)?;
+        for (Span { start, members, .. }, bytes) in spans.into_iter().zip(read) {
+            self.open_blocks(
+                database,
+                &written[members],
+                (start, &bytes),
+                keep,
+                &mut blocks,
+            )?;
         }
         self.count_document_reads(reads.len());
         for &start in buffered {
@@ -485,22 +488,4 @@ impl Core {
         }
         Ok(())
     }
-}
-
-/// Offset and length of the reads that bring blocks at ascending places.
-fn reads_of(starts: &[u64], file_end: u64) -> Vec<(u64, usize)> {
-    let mut reads: Vec<(u64, usize)> = Vec::new();
-    for &start in starts {
-        let end = (start + PACKED_BLOCK_BYTES).min(file_end.max(start));
-        match reads.last_mut() {
-            Some((first, length))
-                if start <= *first + *length as u64 + LARGEST_GAP
-                    && end - *first <= LARGEST_READ =>
-            {
-                *length = (end - *first) as usize;
-            }
-            _ => reads.push((start, (end - start) as usize)),
-        }
-    }
-    reads
 }

@@ -10,12 +10,12 @@
 //! Several keys are looked up together: the tries level by level, each level's
 //! missing nodes in one batch, then all documents in one batch.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use cambium_base::{Result, Value};
 use cambium_index::NodeAddress;
 use cambium_io::cache::{Block, CachedFile};
+use cambium_io::spans::{self, Span};
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
 
@@ -58,32 +58,18 @@ fn buffered_at(view: &View, namespace: u16, key: &[u8], sequence: u64) -> Buffer
     })
 }
 
-/// A range of the file that is read at once.
-pub(crate) struct Span {
-    start: u64,
-    end: u64,
-    /// Which of the wanted documents lie in it.
-    pub members: Range<usize>,
-}
-
-impl Span {
-    /// Begins and ends at blocks, as far as the file is written.
-    pub fn widen(&mut self, written_end: u64) {
-        self.start -= self.start % BLOCK_BYTES;
-        let end = self.end.next_multiple_of(BLOCK_BYTES);
-        self.end = self.end.max(end.min(written_end));
-    }
-
-    pub fn place(&self) -> (u64, usize) {
-        (self.start, (self.end - self.start) as usize)
-    }
+/// Makes a span begin and end at blocks, as far as the file is written.
+pub(crate) fn widen(span: &mut Span, written_end: u64) {
+    span.start -= span.start % BLOCK_BYTES;
+    let end = span.end.next_multiple_of(BLOCK_BYTES);
+    span.end = span.end.max(end.min(written_end));
 }
 
 /// Documents no further apart than this are read together: about what the
 /// device moves in the time of a read of its own.
-const LARGEST_GAP: u64 = 4 << 10;
+pub(crate) const LARGEST_GAP: u64 = 4 << 10;
 /// Most bytes of a read of several documents.
-const LARGEST_SPAN: u64 = 256 << 10;
+pub(crate) const LARGEST_SPAN: u64 = 256 << 10;
 
 /// Blocks with documents of so many bytes on average are worth their place in the cache for a
 /// walk.
@@ -95,26 +81,11 @@ pub(crate) fn spans_of(
     addresses: &[DocumentAddress],
     wanted: &[usize],
 ) -> Vec<Span> {
-    let mut spans: Vec<Span> = Vec::new();
-    for (member, &place) in wanted.iter().enumerate() {
+    let places = wanted.iter().map(|&place| {
         let start = addresses[place].offset();
-        let end = start + database.most_to_read(addresses[place]);
-        match spans.last_mut() {
-            Some(span)
-                if start <= span.end + LARGEST_GAP
-                    && end.max(span.end) - span.start <= LARGEST_SPAN =>
-            {
-                span.end = end.max(span.end);
-                span.members.end = member + 1;
-            }
-            _ => spans.push(Span {
-                start,
-                end,
-                members: member..member + 1,
-            }),
-        }
-    }
-    spans
+        ((), start..start + database.most_to_read(addresses[place]))
+    });
+    spans::join(places, LARGEST_GAP, LARGEST_SPAN)
 }
 
 impl Core {
@@ -368,7 +339,7 @@ impl Core {
         }
         let mut spans = spans_of(database, addresses, &wanted);
         if keep {
-            spans.iter_mut().for_each(|span| span.widen(written_end));
+            spans.iter_mut().for_each(|span| widen(span, written_end));
         }
         let ranges: Vec<(u64, usize)> = spans.iter().map(Span::place).collect();
         self.read_together(database, &ranges, |number_read, bytes| {

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use cambium_api::Entry;
 use cambium_base::{Result, Value};
 use cambium_io::cache::Block;
+use cambium_io::spans::Span;
 
 use crate::core::Core;
 use crate::database::{Database, Document, DocumentBytes};
 use crate::document::DocumentAddress;
-use crate::read::{Span, spans_of};
+use crate::read::{spans_of, widen};
 use crate::seeded_bug::SeededBug;
 
 /// Bytes of the file, from an offset on.
@@ -144,7 +145,7 @@ impl Core {
         spans.retain(|span| span.members.len() > 1);
         let is_cached = !database.documents.is_off();
         if is_cached {
-            spans.iter_mut().for_each(|span| span.widen(written_end));
+            spans.iter_mut().for_each(|span| widen(span, written_end));
         }
         let cached = spans.iter().map(|span| {
             let (start, length) = span.place();

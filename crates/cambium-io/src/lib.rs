@@ -21,6 +21,7 @@
 //! | [`read_pool`] | threads that read for queues |
 //! | [`simulated`] | a disk in memory that crashes and fails from a seed |
 //! | [`segmented`] | one long file kept as a row of shorter ones |
+//! | [`spans`] | reads that bring several wanted places of a file |
 //! | [`step`] | background work as steps |
 //! | [`sync`] | locks, atomics and threads |
 //! | [`waiting`] | reads that end in place of waiting for a device |
@@ -49,6 +50,7 @@ pub mod real;
 pub mod recording;
 pub mod segmented;
 pub mod simulated;
+pub mod spans;
 pub mod step;
 pub mod sync;
 pub mod waiting;

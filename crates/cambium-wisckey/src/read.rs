@@ -11,7 +11,7 @@
 //! place of a value that was overwritten. A reader with a pinned moment finds neither.
 
 use cambium_base::{Error, Result, Value};
-use cambium_io::{AlignedBuffer, File, ReadRequest};
+use cambium_io::{AlignedBuffer, File, ReadRequest, spans};
 use cambium_lsm::Lookup;
 
 use crate::core::Core;
@@ -119,29 +119,20 @@ impl Span {
 pub(crate) fn spans_of(wanted: &[Wanted], mut places: Vec<usize>) -> Vec<Span> {
     let position = |place: usize| (wanted[place].pointer.segment, wanted[place].pointer.offset);
     places.sort_unstable_by_key(|&place| position(place));
-    let mut spans: Vec<Span> = Vec::new();
-    for place in places {
+    let ranges = places.iter().map(|&place| {
         let (segment, start) = position(place);
         let want = &wanted[place];
-        let end = start + want.pointer.record_bytes(want.full_key.len());
-        match spans.last_mut() {
-            Some(span)
-                if segment == span.segment
-                    && start <= span.end + LARGEST_GAP
-                    && end.max(span.end) - span.start <= LARGEST_SPAN =>
-            {
-                span.end = end.max(span.end);
-                span.members.push(place);
-            }
-            _ => spans.push(Span {
-                segment,
-                start,
-                end,
-                members: vec![place],
-            }),
-        }
-    }
-    spans
+        let bytes = want.pointer.record_bytes(want.full_key.len());
+        (segment, start..start + bytes)
+    });
+    let joined = spans::join(ranges, LARGEST_GAP, LARGEST_SPAN).into_iter();
+    let spans = joined.map(|span| Span {
+        segment: span.file,
+        start: span.start,
+        end: span.end,
+        members: places[span.members].to_vec(),
+    });
+    spans.collect()
 }
 
 impl Core {

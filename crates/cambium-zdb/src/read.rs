@@ -6,11 +6,11 @@
 //! [`crate::history`] kept.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 use cambium_base::{Result, Value};
 use cambium_index::Slot;
+use cambium_io::spans;
 use cambium_io::sync::atomic::Ordering;
 use cambium_io::{AlignedBuffer, BatchOptions, ReadRequest};
 use cambium_storage::log::Parsed;
@@ -162,14 +162,18 @@ impl Core {
             backend: self.tuning.backend,
             depth: self.tuning.batch,
         };
-        let stretches = self.stretches(&wanted);
+        let guess = self.tuning.read_guess_bytes as u64;
+        // Joined where the reads overlap or follow each other.
+        let ranges = wanted.iter().map(|(_, location)| {
+            let position = location.position;
+            (location.file.file.number, position..position + guess)
+        });
+        let stretches = spans::join(ranges, 0, LONGEST_STRETCH + guess);
         let requests = stretches.iter().enumerate().map(|(tag, stretch)| {
-            let (_, first) = &wanted[stretch.start];
-            let (_, last) = &wanted[stretch.end - 1];
-            let bytes = (last.position - first.position) as usize + self.tuning.read_guess_bytes;
+            let (offset, bytes) = stretch.place();
             ReadRequest {
-                file: first.file.log.file().clone(),
-                offset: first.position,
+                file: wanted[stretch.members.start].1.file.log.file().clone(),
+                offset,
                 buffer: AlignedBuffer::new(bytes, 8),
                 tag: tag as u64,
             }
@@ -178,11 +182,11 @@ impl Core {
         let file_system = &self.environment.file_system;
         cambium_io::read_all_kept(file_system, options, requests, |completion| {
             let read = &completion.buffer[..completion.result?];
-            let stretch = &wanted[stretches[completion.tag as usize].clone()];
-            let begin = stretch[0].1.position;
-            for (place, location) in stretch {
+            let stretch = &stretches[completion.tag as usize];
+            for (place, location) in &wanted[stretch.members.clone()] {
                 let Location { file, position, .. } = location;
-                let bytes = read.get((position - begin) as usize..).unwrap_or_default();
+                let from = (position - stretch.start) as usize;
+                let bytes = read.get(from..).unwrap_or_default();
                 match file.log.parse(*position, bytes)? {
                     Parsed::NeedsBytes(..) => again.push(*place),
                     Parsed::Complete(record) => {
@@ -204,26 +208,6 @@ impl Core {
             answers[place] = self.read_version(keys[place], Some(at))?;
         }
         Ok(())
-    }
-
-    /// Joins sorted locations whose reads overlap, or follow each other, to stretches that one
-    /// read each brings.
-    fn stretches(&self, sorted: &[(usize, Location)]) -> Vec<Range<usize>> {
-        let guess = self.tuning.read_guess_bytes as u64;
-        let mut stretches: Vec<Range<usize>> = Vec::new();
-        for (at, (_, location)) in sorted.iter().enumerate() {
-            let joins = |stretch: &Range<usize>| {
-                let (first, before) = (&sorted[stretch.start].1, &sorted[at - 1].1);
-                first.file.file.number == location.file.file.number
-                    && location.position <= before.position + guess
-                    && location.position - first.position <= LONGEST_STRETCH
-            };
-            match stretches.last_mut().filter(|stretch| joins(stretch)) {
-                Some(stretch) => stretch.end = at + 1,
-                None => stretches.push(at..at + 1),
-            }
-        }
-        stretches
     }
 
     /// Begins a snapshot of what is visible now.
