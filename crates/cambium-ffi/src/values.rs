@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-use cambium::{Error, Expiry, Special, UnixMillis};
+use cambium::{Error, Expiry, Operation, Result, Special, UnixMillis};
 use cambium_bindings::c::{ProgramOperator, State};
 
 use crate::batch::{push, put_of};
@@ -17,6 +17,27 @@ use crate::transaction::view;
 
 /// The entry never expires.
 pub const CAMBIUM_NEVER: u64 = u64::MAX;
+
+/// A change that a batch takes in, with what is special of it.
+type Change = (Operation, Option<Special>);
+type Bytes = (*const c_void, usize);
+
+/// A put that expires, as C has its bytes.
+fn expiring((key, key_length): Bytes, (value, length): Bytes, moment: u64) -> Result<Change> {
+    let put = put_of(key, key_length, value, length)?;
+    Ok((put, expiry(moment).map(Special::Expires)))
+}
+
+/// A merge, as C has its operator and bytes.
+fn merging(
+    operator: *const c_char,
+    (key, key_length): Bytes,
+    (operand, length): Bytes,
+) -> Result<Change> {
+    let operator = text!(operator, "operator")?;
+    let put = put_of(key, key_length, operand, length)?;
+    Ok((put, Some(Special::Merge(Arc::from(operator)))))
+}
 
 /// A moment that C names in milliseconds since 1970.
 fn expiry(moment: u64) -> Option<Expiry> {
@@ -66,8 +87,7 @@ pub unsafe extern "C" fn cambium_batch_put_expiring(
     moment: u64,
 ) -> cambium_code {
     push(batch, None, || {
-        let put = put_of(key, key_length, value, value_length)?;
-        Ok((put, expiry(moment).map(Special::Expires)))
+        expiring((key, key_length), (value, value_length), moment)
     })
 }
 
@@ -86,8 +106,7 @@ pub unsafe extern "C" fn cambium_batch_put_expiring_into(
     moment: u64,
 ) -> cambium_code {
     push(batch, Some(name), || {
-        let put = put_of(key, key_length, value, value_length)?;
-        Ok((put, expiry(moment).map(Special::Expires)))
+        expiring((key, key_length), (value, value_length), moment)
     })
 }
 
@@ -182,9 +201,7 @@ pub unsafe extern "C" fn cambium_batch_merge(
     operand_length: usize,
 ) -> cambium_code {
     push(batch, None, || {
-        let operator = text!(merge_operator, "operator")?;
-        let put = put_of(key, key_length, operand, operand_length)?;
-        Ok((put, Some(Special::Merge(Arc::from(operator)))))
+        merging(merge_operator, (key, key_length), (operand, operand_length))
     })
 }
 
@@ -203,9 +220,7 @@ pub unsafe extern "C" fn cambium_batch_merge_into(
     operand_length: usize,
 ) -> cambium_code {
     push(batch, Some(name), || {
-        let operator = text!(merge_operator, "operator")?;
-        let put = put_of(key, key_length, operand, operand_length)?;
-        Ok((put, Some(Special::Merge(Arc::from(operator)))))
+        merging(merge_operator, (key, key_length), (operand, operand_length))
     })
 }
 

@@ -476,7 +476,7 @@ fn swept(bench: &Bench) -> Outcome {
     // One is written anew after it has expired.
     put_expiring(bench, 8, b"new", LATER)?;
     there.insert(bench.key(8), b"new".to_vec());
-    let deleted = sweep(&*store)?;
+    let deleted = sweep(store)?;
     expect("entries that a sweep deleted", deleted, Some(3))?;
     expect_exactly(bench, store, &there, &[2, 5, 11])?;
     expect_exactly(bench, &*bench.reopened()?, &there, &[2, 5, 11])
